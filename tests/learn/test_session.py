@@ -23,7 +23,7 @@ from baton.trace.formats import read_all
 from baton.trace.records import Credit
 
 pytestmark = pytest.mark.usefixtures("first_weights")
-TIMES = ("seconds", "rollout_seconds", "update_seconds", "tokens_per_second")
+TIMES = ("seconds", "rollout_seconds", "update_seconds", "tokens_per_second", "idle")
 NETWORK = (
     '[[credit]]\nestimator = "gae"\nsettings = {gamma = 1.0}\n'
     '[critic]\nkind = "network"\nsteps = 3\nlearning_rate = 0.003\n'
@@ -169,7 +169,7 @@ def test_a_policys_own_rate_is_what_to_lower(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("rollout.groups=2", "Expected one of: policies.main.learning_rate, train.checkpoint_every"),
+        ("rollout.groups=2", "Expected one of: policies.main.learning_rate, scale"),
         ("train.stepz=9", "Did you mean 'train.steps'"),
         ("train.steps=1", "and 2 are done"),
         ("train.learning_rate=-1", "above 0"),

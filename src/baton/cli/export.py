@@ -1,7 +1,7 @@
 """`baton export FORMAT TRACE --out FILE`: traces as one file for others.
 
 The viewer's page (html) or any format of text, of one trace; or the rows that other trainers learn from, of all traces
-that have credits.
+that have credits; or a trained policy of a run of `baton train`, as a folder that transformers opens.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import argparse
 import shlex
 from pathlib import Path
 
-from baton.cli import add_repeated, add_trace
+from baton.cli import add_repeated, add_trace, add_trust
 from baton.cli.printing import remark, say
 from baton.cli.view import attached
+from baton.compose.again import need_torch
 from baton.compose.runs import one_trace, traces_at
 from baton.compose.training_rows import ROW_FORMATS, training_rows, write_rows
+from baton.compose.trust import recipe_in
 from baton.errors import UsageError
 from baton.trace.formats import encode
 from baton.trace.formats.durable import atomic_file, refuse_written
@@ -28,13 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  baton export html runs/sum --out sum.html\n"
         "  baton export atif runs/sum --out sum.atif.json\n"
         "  baton export otlp runs/sum --endpoint http://127.0.0.1:6006/v1/traces\n"
-        "  baton export trl-rows credited.jsonl --out rows.parquet"
+        "  baton export trl-rows credited.jsonl --out rows.parquet\n"
+        "  baton export model runs/flagship --out flagship-model    # what was trained, for transformers"
     )
     parser.add_argument(
         "format",
         metavar="FORMAT",
         help="html: one page, with everything in it; atif, otlp, or another format of baton convert; "
-        "trl-rows or verl-rows: token ids, masks and advantages from the credits of all traces, Parquet or .jsonl",
+        "trl-rows or verl-rows: token ids, masks and advantages from the credits of all traces, Parquet or .jsonl; "
+        "model: a trained policy of a folder of baton train",
     )
     add_trace(parser, "a file that holds traces")
     parser.add_argument("--without-payloads", action="store_true", help="leave out what was said")
@@ -42,6 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FILE", help="where it goes")
     parser.add_argument("--endpoint", metavar="URL", help="of otlp: send the spans there, such as to Phoenix")
     add_repeated(parser, "--header", "NAME=VALUE", "of an endpoint that wants to know who sends")
+    parser.add_argument(
+        "--policy", metavar="NAME", help="of a model: which policy, where several were trained"
+    )
+    parser.add_argument(
+        "--step", type=int, metavar="N", help="of a model: after which step (default: the last kept)"
+    )
+    add_trust(parser)
     parser.add_argument("--force", action="store_true", help="replace FILE if it is there")
 
 
@@ -51,6 +62,11 @@ def run(args: argparse.Namespace) -> int:
     if args.out is None:
         raise UsageError("--out is missing: where it goes. Type: --out FILE")
     out = Path(args.out)
+    if args.format == "model":
+        return _model(args, out)
+    for name in ("policy", "step"):
+        if getattr(args, name) is not None:
+            raise UsageError(f"--{name} is for a trained model; leave it out for {args.format}.")
     if out.is_dir():
         raise UsageError(f"{out} is a directory. Give a file: --out {out / 'trace.html'}")
     if out.exists() and not args.force:
@@ -73,6 +89,20 @@ def run(args: argparse.Namespace) -> int:
     with atomic_file(out) as file:
         file.write(page)
     say(f"wrote    {out}: {len(trace.events):,} events, {len(page):,} bytes")
+    return 0
+
+
+def _model(args: argparse.Namespace, out: Path) -> int:
+    if out.exists():
+        raise UsageError(f"{out} is already there. Give a new folder: --out {out.parent / (out.name + '-2')}")
+    recipe_in(Path(args.path), trust=args.trust)  # refused before torch is loaded
+    need_torch()
+    from baton.compose.trained_model import export_model
+
+    name, step, size = export_model(
+        Path(args.path), out, policy=args.policy, step=args.step, trust=args.trust, progress=remark
+    )
+    say(f"wrote    {out}: policy {name} after step {step}, {size:,} weights")
     return 0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,11 @@ from baton.learn.run.evaluate import optimum_of
 from baton.learn.run.folder import Folder
 from baton.learn.run.loggers import check_loggers
 from baton.learn.run.session import Session
+from baton.learn.scale.sharded_checks import check_sharded
 from baton.learn.scale.window_checks import check_window
 from baton.learn.scoring import Scoring, check_balance
 from baton.learn.stage import Stage
-from baton.learn.trainer import Components, Trainer
+from baton.learn.trainer import Closing, Components, Trainer
 from baton.learn.watch import Watch
 from baton.reward.reward_recipe import RewardRecipe, change_rules, load_reward_recipe, make_rules
 from baton.tasks.task import Task
@@ -68,6 +70,8 @@ MAY_CHANGE = (
     "scale.worker_cpus",
     "scale.worker_gpus",
     "scale.placement",
+    "scale.trainer_processes",
+    "scale.trainer_patience",
 )
 """Settings with which a run can go on that it did not begin with: what is done stays as it is. So are other rates of
 learning, where there are such (see `may_change`)."""
@@ -106,6 +110,7 @@ def make_trainer(
         critic=lambda policies, reward: make_critic(asked, policies, reward),
         watch=Watch(recipe),
         players=_players(recipe, own, stage, progress),
+        ranks=_ranks(recipe),
     )
     return Trainer(recipe, parts)
 
@@ -119,6 +124,15 @@ def _players(recipe: Recipe, own: Own, stage: Stage, progress: Progress | None) 
     given = {"the task": own.task, "the topology": own.topology, "a model": own.models or None}
     check_workers(recipe, [what for what, each in given.items() if each is not None])
     return make_players(recipe, stage, progress)
+
+
+def _ranks(recipe: Recipe) -> Callable[[Mapping[str, Policy]], Closing] | None:
+    """Who computes updates together; None: this process alone."""
+    if recipe.scale.trainer_processes == 1:
+        return None
+    from baton.learn.scale.sharded import shard  # a run of one process does not meet it
+
+    return partial(shard, recipe)
 
 
 def starts_of(recipe: Recipe, stage: Stage, progress: Progress | None) -> tuple[Load, Adapt]:
@@ -163,6 +177,7 @@ def check_trainable(
             from baton.learn.scale.tinker_checks import check_tinker
 
             check_tinker(now, loss, scoring.rules)
+        check_sharded(now, scoring.rules, restored=restored)
         if now.program is not None:
             from baton.compose.program_stage import check_without_forks
 

@@ -145,11 +145,16 @@ def copied(model: Any) -> Any:
     source = _find(model, None)
     shared = {id(each): each for each in model.parameters() if not each.requires_grad}
     made = copy.deepcopy(model, shared)
-    layers = {name: module for name, module in made.named_modules() if isinstance(module, LoraLayer)}
-    known = _known[made] = _Adapters(layers, source.names)
-    known.active = source.active
+    return known_again(made, source.names)
+
+
+def known_again(model: Any, names: Sequence[str]) -> Any:
+    """A model that was copied or sent with these adapters; none is active afterwards."""
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
+    known = _known[model] = _Adapters(layers, tuple(names))
+    known.active = names[0]
     known.switch(None)
-    return made
+    return model
 
 
 def names_of(model: Any) -> tuple[str, ...]:
@@ -173,17 +178,18 @@ def use(model: Any, name: str | None) -> Iterator[None]:
 
 def parameters_of(model: Any, name: str) -> list[nn.Parameter]:
     """What an optimiser of this adapter steps."""
-    return list(_parts(model, name).values())
+    return list(named_parameters_of(model, name).values())
 
 
 def adapter_state_dict(model: Any, name: str) -> dict[str, Tensor]:
     """The adapter's weights, copied to the CPU, under names that do not depend on its own."""
-    return {key: part.detach().to("cpu", copy=True).contiguous() for key, part in _parts(model, name).items()}
+    parts = named_parameters_of(model, name)
+    return {key: part.detach().to("cpu", copy=True).contiguous() for key, part in parts.items()}
 
 
 def load_adapter_state_dict(model: Any, name: str, state: Mapping[str, Tensor]) -> None:
     """Set the adapter's weights, in place, so that optimisers and recorded graphs keep theirs."""
-    parts = _parts(model, name)
+    parts = named_parameters_of(model, name)
     wrong = sorted(parts.keys() ^ state.keys())
     if wrong:
         raise UsageError(
@@ -267,7 +273,8 @@ def _find(model: Any, name: str | None) -> _Adapters:
     return known
 
 
-def _parts(model: Any, name: str) -> dict[str, nn.Parameter]:
+def named_parameters_of(model: Any, name: str) -> dict[str, nn.Parameter]:
+    """An adapter's weights, under names that do not depend on its own."""
     layers = _find(model, name).layers
     return {
         f"{path}.{part}": getattr(layer, part)[name].weight

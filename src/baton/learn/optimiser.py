@@ -19,6 +19,11 @@ from baton.errors import UsageError
 HALF = (torch.bfloat16, torch.float16)
 
 
+def _here(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """What this process holds of each: all of it, or its share."""
+    return [each.to_local() if hasattr(each, "to_local") else each for each in tensors]
+
+
 class AdamW(torch.optim.AdamW):
     """torch's, by one kernel; takes up states of either kind, from any device."""
 
@@ -63,13 +68,13 @@ class MasterAdamW(AdamW):
         found = super().step(closure)
         for master in self._masters:
             master.grad = None
-        torch._foreach_copy_(self._own, self._masters)
+        torch._foreach_copy_(_here(self._own), _here(self._masters))
         return found
 
     @torch.no_grad()
     def refresh(self) -> None:
         """The weights were set from elsewhere: copies begin from them again."""
-        torch._foreach_copy_(self._masters, self._own)
+        torch._foreach_copy_(_here(self._masters), _here(self._own))
 
     def state_dict(self) -> dict[str, Any]:
         """The optimiser's state, and the copies."""

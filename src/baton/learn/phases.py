@@ -107,6 +107,8 @@ def with_all_credits(recipe: Recipe, found: Sequence[Span]) -> Recipe:
 
 def reference_of(policy: Policy) -> Any:
     """A copy of a policy's weights as they are, which does not learn. Of adapters, the base is shared."""
+    if policy.shards is not None:
+        return policy.shards.reference(base=False)
     if policy.part.train == "lora":
         return lora.Adapted(lora.copied(policy.model), policy.name)
     return copy.deepcopy(policy.model)
@@ -114,7 +116,7 @@ def reference_of(policy: Policy) -> Any:
 
 def reference_state(policy: Policy, reference: Any) -> dict[str, Any]:
     """The weights of what `reference_of` made, for a checkpoint."""
-    if policy.part.train == "lora":
+    if policy.shards is None and policy.part.train == "lora":
         return dict(lora.adapter_state_dict(reference.base, policy.name))
     return {
         key: value.detach().to("cpu", copy=True).contiguous() for key, value in reference.state_dict().items()

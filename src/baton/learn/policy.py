@@ -11,7 +11,8 @@ import asyncio
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from msgspec import structs
@@ -47,6 +48,38 @@ class Pinned(NamedTuple):
     """Of a policy that a server answers for: what it has to give the probe once it has these."""
 
 
+class Shards(Protocol):
+    """Who holds a policy's weights and optimiser, where that is not this process alone (`baton.learn.scale`)."""
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """What was trained, whole, on the CPU."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Weights as `state_dict` gave them."""
+        ...
+
+    def reference(self, *, base: bool) -> Any:
+        """The weights of now, to compare with; `base`: of an adapter, its base."""
+        ...
+
+    def save(self, folder: Path) -> list[str]:
+        """Write weights and optimiser to a folder of their own; the names of its files."""
+        ...
+
+    def restore_optimiser(self, folder: Path) -> None:
+        """The optimiser's state of such a folder."""
+        ...
+
+    def load_optimiser(self, state: Mapping[str, Any]) -> None:
+        """The optimiser's state as one process keeps it."""
+        ...
+
+    def whole(self) -> Any:
+        """A model with the weights of now, to compute with in this process."""
+        ...
+
+
 class Policy:
     """One entry of the policies map."""
 
@@ -78,6 +111,8 @@ class Policy:
         """Who knows the chances of options under the weights that answer, where what answers is elsewhere."""
         self.learning: MakeLearner | None = None
         """Makes who moves the weights, where that is not this process alone."""
+        self.shards: Shards | None = None
+        """Who holds them then; None: this process does."""
         self.optimizer = (
             make_optimiser(name, self.parameters(), learning_rate, masters=part.masters)
             if self.learns and model is not None and learning_rate is not None
@@ -127,6 +162,8 @@ class Policy:
         """The model with the weights as they are now, which a sampler with a copy of its own may not have."""
         if not self.apart:
             return self.sampler
+        if self.shards is not None:
+            return self.shards.whole()
         return lora.Adapted(self.model, self.name) if self.part.train == "lora" else self.model
 
     def publish(self, pinned: Pinned | None = None) -> None:
@@ -139,8 +176,8 @@ class Policy:
         if not isinstance(engine, TorchEngine):
             engine.publish(*(pinned or self.pinned()))
             return
-        lora_only = self.part.train == "lora"
-        now = pinned is None and (self.state_dict() if lora_only else self.model.state_dict())
+        copied = self.part.train == "lora" or self.shards is not None
+        now = pinned is None and (self.state_dict() if copied else self.model.state_dict())
         engine.publish(version, now or (pinned and pinned.weights))
 
     def pinned(self) -> Pinned:
@@ -150,6 +187,8 @@ class Policy:
         from baton.learn.scale.served import pushed_weights
 
         engine: Any = self.engine
+        if self.shards is not None:
+            self.shards.whole()  # what a push is compared with
         return Pinned(str(self.version), pushed_weights(self.model, self.state_dict()), engine.expect())
 
     def close(self) -> None:
@@ -169,6 +208,8 @@ class Policy:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """What was trained, as a copy on the CPU: tied weights share no memory in it."""
+        if self.shards is not None:
+            return self.shards.state_dict()
         if self.part.train == "lora":
             return lora.adapter_state_dict(self.model, self.name)
         return {
@@ -181,7 +222,9 @@ class Policy:
         engine: Any = self.engine
         here = isinstance(engine, TorchEngine)
         with engine.updating(str(version)) if here else nullcontext():
-            if self.part.train == "lora":
+            if self.shards is not None:
+                self.shards.load_state_dict(state)
+            elif self.part.train == "lora":
                 lora.load_adapter_state_dict(self.model, self.name, state)
             else:
                 self.model.load_state_dict(dict(state))
@@ -189,7 +232,7 @@ class Policy:
                 engine.model.load_state_dict(dict(state))
         if not here:
             engine.outdated()  # pushed when it is next published
-        if isinstance(self.optimizer, MasterAdamW):
+        if isinstance(self.optimizer, MasterAdamW) and self.shards is None:
             self.optimizer.refresh()
         self.version = version
 

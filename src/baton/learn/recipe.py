@@ -249,6 +249,8 @@ class ScalePart(_Part, frozen=True, kw_only=True):
     """Where those are: processes of this machine, or actors of a Ray cluster."""
     trainer_processes: Count = 1
     """Processes that compute updates together, weights and optimiser in shards (FSDP2)."""
+    trainer_patience: Positive = 600.0
+    """Seconds that those wait for one of them that hangs; then the run ends, to go on from its last checkpoint."""
     lag: Whole = 0
     """Step n is played by the weights after max(0, n - 1 - lag) steps, while earlier ones are trained; 0: strictly
     on-policy."""

@@ -15,7 +15,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -62,6 +62,12 @@ class Step(Struct, frozen=True, kw_only=True):
     traces: list[Trace]
 
 
+class Closing(Protocol):
+    """What a run ends with it."""
+
+    def close(self) -> None: ...
+
+
 class Components(Struct, frozen=True, kw_only=True):
     """What a run is made of, ready to use: `baton.compose.training` makes these from a recipe, and takes your own."""
 
@@ -77,6 +83,8 @@ class Components(Struct, frozen=True, kw_only=True):
     watch: Watch
     players: Callable[[Mapping[str, Policy]], Players] | None = None
     """Makes those who play past this process; None: it plays itself."""
+    ranks: Callable[[Mapping[str, Policy]], Closing] | None = None
+    """Hands policies' weights to several processes, which compute updates together; None: this one does."""
 
 
 class Trainer:
@@ -90,6 +98,7 @@ class Trainer:
         self.stage = parts.stage
         self.phases = parts.phases
         self.policies = make_policies(recipe, self.stage.roles, parts.load, parts.adapt)
+        self._ranks = parts.ranks(self.policies) if parts.ranks is not None else None
         self.critic: Critic = (
             parts.critic(self.policies, self.team_return) if callable(parts.critic) else parts.critic
         )
@@ -146,7 +155,9 @@ class Trainer:
         for name, policy in learners.items():
             reference = self._references.get(name)
             if policy.learning is not None:
-                self.learners[name] = policy.learning(phase.loss, self._packed, reference)
+                self.learners[name] = made = policy.learning(phase.loss, self._packed, reference)
+                if (pairs := getattr(made, "gradients", None)) is not None:
+                    self.gradients[name] = pairs
                 continue
             self.gradients[name] = Gradients(policy.model, phase.loss, self._packed, reference=reference)
             self.learners[name] = LocalLearner(self.gradients[name], policy.parameters(), policy.optimizer)
@@ -235,6 +246,8 @@ class Trainer:
         self.rollouts.close()
         for policy in self.policies.values():
             policy.close()
+        if self._ranks is not None:
+            self._ranks.close()
 
     async def _credited(self, groups: Sequence[RolloutGroup]) -> tuple[Credited, int]:
         """Scored and credited, and the tokens of all that was run again for it."""
@@ -486,6 +499,8 @@ class Trainer:
 
 def _of_base(policy: Policy) -> Any:
     """The weights that a run starts from; of adapters, their base."""
+    if policy.shards is not None:
+        return policy.shards.reference(base=policy.part.train == "lora")
     return Adapted(policy.model, None) if policy.part.train == "lora" else reference_of(policy)
 
 

@@ -79,6 +79,8 @@ class Gradients:
         self.reference = reference
         self._shape = Shape.of(model)
         self._checked: set[str] = set()
+        self._early = model.device.type != "cpu"
+        """Whether layers begin before it is known where they are read, which keeps a GPU busy."""
         self._dropouts = [(n, each) for n, each in model.named_modules() if isinstance(each, nn.Dropout)]
         if loss.kl and reference is None:
             raise UsageError("kl is set, and there is no reference. Give a reference model, or set kl to 0.")
@@ -107,31 +109,61 @@ class Gradients:
         kept = kept if only is None else [row for row in kept if only(row)]
         least = LEAST.get(self.model.device.type, 0)
         # A small pass after a large one would not keep a GPU busy.
-        parts = split(kept, self.packed.max_tokens, chosen, even=bool(least))
+        parts = self._split(kept, chosen, even=bool(least))
         if self.packed.check and chosen not in self._checked:
-            check_forest(self.model, parts[0], chosen, self.packed.attention)
+            self._check(parts[0], chosen)
             self._checked.add(chosen)
         # Asked for at the end: the host packs a pass while a GPU computes the one before.
-        losses: list[Tensor] = []
+        losses: list[tuple[Tensor, float]] = []
         computed = 0
         sums: dict[str, Tensor] = {}
-        for part in parts:
+        for part, over in self._dealt(parts, denominator):
             layout, places = plant(part, chosen, least=least)
             ready = partial(pack, part, chosen, version=version, planted=(layout, places))
-            loss, watch = self._pass(layout, sum(map(len, places)), ready, denominator)
-            losses.append(loss)
+            loss, watch = self._pass(layout, sum(map(len, places)), ready, over)
+            if over == math.inf:  # counts for nothing
+                sums = {name: torch.zeros_like(number) for name, number in watch.items()} | sums
+                continue
+            losses.append((loss, over / denominator))
             computed += layout.num_tokens
             for name, number in watch.items():
                 sums[name] = sums[name] + number if name in sums else number
+        names = sorted(sums)
+        whole = sum(float(loss) * share for loss, share in losses)
+        found = self._added(np.array([whole, computed, *(float(sums[name]) for name in names)]))
         return UpdateReport(
-            loss=sum(map(float, losses)),
+            loss=float(found[0]),
             num_tokens=num_tokens,
             num_row_tokens=num_row_tokens,
-            num_computed=computed,
+            num_computed=int(found[1]),
             packing=chosen,
             num_passes=len(parts),
-            means={name: float(number) / num_tokens for name, number in sums.items()},
+            means={name: number / num_tokens for name, number in zip(names, found[2:].tolist(), strict=True)},
         )
+
+    # -- what differs where several processes compute an update together ---------------------------
+
+    def _split(self, rows: Sequence[Row], packing: Packing, *, even: bool) -> list[list[Row]]:
+        """The rows of each pass, of all processes."""
+        return split(rows, self.packed.max_tokens, packing, even=even)
+
+    def _dealt(self, parts: Sequence[list[Row]], denominator: float) -> list[tuple[list[Row], float]]:
+        """The passes of this process and what each divides by; infinity: it counts for nothing."""
+        return [(part, denominator) for part in parts]
+
+    def _added(self, found: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sums over this process's passes, added over all processes."""
+        return found
+
+    def _forward(
+        self, model: Any, batch: PackedBatch, layout: Layout, *, entropy: bool = False, hidden: Any = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Log-probabilities of edges under the policy's model or its reference."""
+        return edge_logprobs(model, batch, layout, entropy=entropy, hidden=hidden)
+
+    def _check(self, rows: Sequence[Row], packing: Packing) -> None:
+        """That a pass gives what the model's own forward does."""
+        check_forest(self.model, rows, packing, self.packed.attention)
 
     def _pass(
         self, layout: Layout, num_edges: int, ready: Callable[[], PackedBatch], denominator: float
@@ -144,13 +176,13 @@ class Gradients:
         reference, batch = None, ready() if self.loss.kl else None
         if batch is not None:
             with torch.no_grad(), tree_attention(self.reference, current):
-                reference, _ = edge_logprobs(self.reference, batch, current.layout)
+                reference, _ = self._forward(self.reference, batch, current.layout)
         with tree_attention(self.model, current):
             hidden = None
-            if self.model.device.type != "cpu":  # there they begin when it is known where they are read
+            if self._early:
                 hidden = hidden_states(self.model, current.layout, num_edges=num_edges)
             batch = batch or ready()
-            new, entropy = edge_logprobs(
+            new, entropy = self._forward(
                 self.model, batch, current.layout, entropy=bool(self.loss.entropy), hidden=hidden
             )
             against_now = not self.loss.samples_needed
@@ -164,14 +196,15 @@ class Gradients:
         """The log-probability of each row's trained tokens together, under the policy's model or its reference."""
         found = np.zeros(len(rows))
         number = {id(row): n for n, row in enumerate(rows)}
-        for part in split(rows, self.packed.max_tokens, "forest"):
+        for part, over in self._dealt(self._split(rows, "forest", even=False), 1.0):
             batch = pack(part)
             current = make_pass(batch.layout, model.dtype, model.device, self.packed.attention)
             with tree_attention(model, current):
-                each, _ = edge_logprobs(model, batch, current.layout)
+                each, _ = self._forward(model, batch, current.layout)
             sums = np.bincount(batch.sequence, each.double().cpu().numpy()[batch.of], len(part))
-            found[[number[id(row)] for row in part]] = sums
-        return found
+            if over < math.inf:
+                found[[number[id(row)] for row in part]] = sums
+        return self._added(found)
 
     @torch.no_grad()
     def moved(self, rows: Sequence[Row]) -> float | None:
@@ -182,14 +215,14 @@ class Gradients:
         if not some:
             return None
         found = 0.0
-        for part in split(some, self.packed.max_tokens, "forest"):
+        for part, over in self._dealt(self._split(some, "forest", even=False), 1.0):
             batch = pack(part)
             current = make_pass(batch.layout, self.model.dtype, self.model.device, self.packed.attention)
             with tree_attention(self.model, current):
-                new, _ = edge_logprobs(self.model, batch, current.layout)
+                new, _ = self._forward(self.model, batch, current.layout)
             gap = new.double().cpu()[torch.from_numpy(batch.of)] - torch.from_numpy(batch.sampler)
-            found += float((torch.expm1(gap) - gap).sum())
-        return found / len(some)
+            found += float((torch.expm1(gap) - gap).sum()) if over < math.inf else 0.0
+        return float(self._added(np.array([found]))[0]) / len(some)
 
     def _refuse_dropout(self) -> None:
         if self.model.training:

@@ -1,10 +1,10 @@
 """Checkpoints: everything a run goes on from, so that going on gives the numbers it would have given.
 
-One folder per step: weights (safetensors), optimisers, rollouts that are still to be trained on (JSON Lines), and what
-else the run remembers (critic, moving averages, reward weights) as plain values, their tensors beside them. A folder is
-made under another name and renamed when whole, with a digest of every file in it; `latest` is replaced after that. So a
-run that is killed at any moment, or whose disk is full, has a good checkpoint or the one before, and one that was
-damaged later is known as such and passed over.
+One folder per step: weights (safetensors), optimisers (of runs in several processes, both in shards), rollouts that are
+still to be trained on (JSON Lines), and what else the run remembers (critic, moving averages, reward weights) as plain
+values, their tensors beside them. A folder is made under another name and renamed when whole, with a digest of every
+file in it; `latest` is replaced after that. So a run that is killed at any moment, or whose disk is full, has a good
+checkpoint or the one before, and one that was damaged later is known as such and passed over.
 """
 
 from __future__ import annotations
@@ -108,14 +108,26 @@ def latest(folder: Path, progress: Callable[[str], None] | None = None) -> Path:
     )
 
 
+def check_whole(place: Path) -> None:
+    """Refuse a checkpoint that is not as it was written."""
+    if (wrong := _damage(place)) is not None:
+        raise CorruptError(f"checkpoint {place.name} is damaged ({wrong}). Name another.")
+
+
 def restore(place: Path, policies: Mapping[str, Policy]) -> Saved:
     """Weights and optimisers back into the policies; returns what else there is."""
     told = load_weights(place, policies)
     for name, policy in policies.items():
         if policy.learns and policy.optimizer is not None:
             # From any device: a run of a GPU goes on without one, and the other way round.
+            if (shards := _shards(place, name)).is_dir():
+                _restore_shards(policy, shards)
+                continue
             kept = torch.load(place / f"{name}.optimizer.pt", map_location="cpu", weights_only=True)
-            policy.optimizer.load_state_dict(kept)
+            if policy.shards is not None:
+                policy.shards.load_optimiser(kept)
+            else:
+                policy.optimizer.load_state_dict(kept)
     tensors = load_file(place / "remembered.safetensors")
     traces = iter(read_jsonl(place / "groups.jsonl") if told["groups"] else ())
     groups = [
@@ -136,11 +148,35 @@ def load_weights(place: Path, policies: Mapping[str, Policy]) -> dict[str, Any]:
     for name, policy in policies.items():
         if not policy.learns:
             continue
-        weights = place / f"{name}.safetensors"
-        if not weights.is_file():
-            raise UsageError(f"{place} has no weights for policy {name!r}; the recipe has changed since.")
-        policy.load_state_dict(load_file(weights), told["versions"][name])
+        policy.load_state_dict(weights_of(place, name), told["versions"][name])
     return told
+
+
+def weights_of(place: Path, name: str) -> dict[str, Tensor]:
+    """What a checkpoint has of a policy's weights, whoever wrote them."""
+    if (shards := _shards(place, name)).is_dir():
+        from baton.learn.scale.sharded_checkpoint import read_whole  # of runs in several processes
+
+        return read_whole(shards, "weights/")
+    weights = place / f"{name}.safetensors"
+    if not weights.is_file():
+        raise UsageError(f"{place} has no weights for policy {name!r}; the recipe has changed since.")
+    return load_file(weights)
+
+
+def _shards(place: Path, name: str) -> Path:
+    """The folder of a policy whose weights several processes hold."""
+    return place / f"{name}.shards"
+
+
+def _restore_shards(policy: Policy, folder: Path) -> None:
+    """An optimiser's state that several processes wrote, in as many processes as there are now."""
+    if policy.shards is not None:
+        policy.shards.restore_optimiser(folder)
+        return
+    from baton.learn.scale.sharded_checkpoint import read_whole, set_optimiser
+
+    set_optimiser(policy.optimizer, read_whole(folder, "optimizer/", "masters/"))
 
 
 def _write(
@@ -157,6 +193,12 @@ def _write(
         _put(made / name, content)
 
     for name, policy in policies.items():
+        if policy.shards is not None:
+            folder = _shards(made, name)
+            for file in policy.shards.save(folder):
+                digests[f"{folder.name}/{file}"] = _digest((folder / file).read_bytes())
+            sync_directory(folder)
+            continue
         if policy.learns:
             put(f"{name}.safetensors", to_bytes(policy.state_dict()))
         if policy.optimizer is not None:
