@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 OUT    ?= runs
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-long test-slow test-kernels test-connect test-coders test-sdks test-replay test-vllm test-ray campaigns check bench setup clean
+.PHONY: help train test test-long test-slow test-kernels test-connect test-coders test-sdks test-replay test-vllm test-ray test-tinker test-bridges campaigns check bench setup clean
 
 help:            ## Show these targets.
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -99,6 +99,23 @@ test-replay: $(VENV)/.dev .coders/node_modules/.bin/claude .coders/node_modules/
 
 test-ray: .venv-ray/.made ## Play on a Ray cluster of two raylets, from PyPI in .venv-ray: the same digits, killed actors, machines that go (three minutes).
 	@.venv-ray/bin/python -m pytest -s -m slow -W ignore -p no:cacheprovider tests/learn/test_ray_workers.py $(ARGS)
+
+.venv-tinker/.made:
+	@$(PYTHON) -m venv .venv-tinker
+	@.venv-tinker/bin/python -m pip install -qq --disable-pip-version-check "skyrl[tinker,jax]==0.3.0" "tinker==0.24.1"
+	@touch $@
+
+test-tinker: $(VENV)/.dev .venv-tinker/.made ## Train against SkyRL's server of the Tinker protocol on this CPU, from PyPI into .venv-tinker (five minutes).
+	@BATON_TINKER="$(CURDIR)/.venv-tinker/bin/python" $(BIN)/python -m pytest -m slow tests/tinker $(ARGS)
+
+.venv-trl/.made:
+	@$(PYTHON) -m venv .venv-trl
+	@.venv-trl/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch
+	@.venv-trl/bin/python -m pip install -qq --disable-pip-version-check "trl==1.16.0" requests aiohttp "pytest>=8.4" -e ".[train]"
+	@touch $@
+
+test-bridges: .venv-trl/.made ## Compare the gradients of TRL's asynchronous trainer with ours, and run the example, from PyPI into .venv-trl (two minutes).
+	@.venv-trl/bin/python -m pytest --noconftest -p no:cacheprovider -c tests/bridges/pytest.ini --rootdir . tests/bridges $(ARGS)
 
 campaigns: $(VENV)/.dev ## Kill, damage, starve and mislead Baton by the hundred, and print one table (about 15 minutes).
 	@$(BIN)/python benchmarks/reliability.py $(ARGS)

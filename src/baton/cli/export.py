@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FORMAT",
         help="html: one page, with everything in it; atif, otlp, or another format of baton convert; "
         "trl-rows or verl-rows: token ids, masks and advantages from the credits of all traces, Parquet or .jsonl; "
-        "model: a trained policy of a folder of baton train",
+        "prime-rows: the same as a file of prime-rl's, .bin; model: a trained policy of a folder of baton train",
     )
     add_trace(parser, "a file that holds traces")
     parser.add_argument("--without-payloads", action="store_true", help="leave out what was said")

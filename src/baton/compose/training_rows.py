@@ -69,6 +69,12 @@ def training_rows(traces: Iterable[Trace], *, estimator: str | None = None) -> I
             yield _training_row(trace, row, _return_of(trace))
 
 
+def row_of_step(trace: Trace, row: Row) -> TrainingRow:
+    """A row of Baton's own trainer for another one; a token's weight is in its advantage, which losses are proportional
+    to."""
+    return _training_row(trace, structs.replace(row, advantages=row.advantages * row.weights), _return_of(trace))
+
+
 def _has_ids(trace: Trace, call: str) -> bool:
     return trace.prompt_ids(trace.call_by_id[call]) is not None
 
@@ -129,9 +135,12 @@ def _about(row: TrainingRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
+PRIME: Final = "prime-rows"
+"""Written as prime-rl's own files (`baton.compose.bridge_prime`)."""
 ROW_FORMATS: Final[Mapping[str, Callable[[TrainingRow], dict[str, Any]]]] = {
     "trl-rows": trl_row,
     "verl-rows": verl_row,
+    PRIME: trl_row,
 }
 """Name -> how a row is written for that trainer."""
 
@@ -139,6 +148,12 @@ ROW_FORMATS: Final[Mapping[str, Callable[[TrainingRow], dict[str, Any]]]] = {
 def write_rows(rows: Iterable[TrainingRow], form: str, path: Path) -> int:
     """Write rows as Parquet, or as JSON Lines where the file's name ends so. Returns how many there were."""
     named = ROW_FORMATS[form]
+    if form == PRIME:
+        from baton.compose.bridge_prime import write_prime
+
+        if path.suffix != ".bin":
+            raise UsageError(f"prime-rl reads rollouts/step_N/rank_R.bin, and {path} is none. Type: --out FILE.bin")
+        return write_prime(rows, path)
     if path.suffix in (".jsonl", ".json", ".ndjson"):
         return _write_lines(map(named, rows), path)
     try:

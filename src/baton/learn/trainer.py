@@ -236,6 +236,15 @@ class Trainer:
         metrics["warnings"] = [structs.asdict(each) for each in self.watch.observe(metrics, traces)]
         return Step(metrics=metrics, traces=traces)
 
+    def rows(self, number: int) -> list[tuple[Trace, Row]]:
+        """A step's rows with their traces, played, scored and credited; somebody else trains on them."""
+        groups = self.rollouts.take(number)
+        credited, _ = asyncio.run(self._credited(groups))
+        self._check_finite(credited.traces)
+        groups = _regrouped(groups, credited.traces)
+        self.step_number = number
+        return [(t, row) for group in groups for t in group.traces for row in self._rows(t, group)]
+
     def engines(self) -> dict[str, Engine]:
         """Who answers for each role, in lockstep, with the weights as they are."""
         self.rollouts.publish()
