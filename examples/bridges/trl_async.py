@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from baton.compose.bridge_trl import EngineWeights, StepRows, TeamRollouts
+from baton.compose.bridge_trl import EngineWeights, TeamRollouts
+from baton.compose.step_rows import StepRows
 from baton.learn.recipe import parse
 
 RECIPE = """
@@ -49,7 +50,9 @@ def on_a_cpu() -> None:
     """TRL's attention over a prefix tree as the formula says it, and no question about the GPU."""
     from trl.experimental.async_grpo import async_grpo_trainer, packing
 
-    def plain(q: Any, k: Any, v: Any, ends_q: Any, ends_k: Any, *_: Any, softmax_scale: float, **__: Any) -> Any:
+    def plain(
+        q: Any, k: Any, v: Any, ends_q: Any, ends_k: Any, *_: Any, softmax_scale: float, **__: Any
+    ) -> Any:
         found = []
         for at in range(len(ends_q) - 1):
             mine = q[ends_q[at] : ends_q[at + 1]].transpose(0, 1)
@@ -89,7 +92,9 @@ def main(out: Path, *, steps: int = 3) -> TeamRollouts:
     )  # fmt: skip
     trainer.train()
     worker.stop()
-    print(f"trained  {steps} steps; Baton played {len(worker.num_samples)}; engine's weights {rows.engine.version}")
+    print(
+        f"trained  {steps} steps; Baton played {len(worker.num_samples)}; engine's weights {rows.engine.version}"
+    )
     rows.close()
     return worker
 

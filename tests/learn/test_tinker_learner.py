@@ -81,8 +81,12 @@ LOSSES = [
 ]
 
 
-@pytest.mark.parametrize("means", [False, True], ids=["sums", "means"])
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: f"{loss.kind}-{loss.correction}-{loss.against_now}")
+BOTH = [(loss, True) for loss in LOSSES] + [(loss, False) for loss in LOSSES[:1] + LOSSES[6:7]]
+
+
+@pytest.mark.parametrize(
+    ("loss", "means"), BOTH, ids=[f"{e.kind}-{e.correction}-{e.against_now}-{m}" for e, m in BOTH]
+)
 def test_two_steps_are_those_of_this_process(base: Any, loss: Loss, means: bool) -> None:
     rows = rows_of_three_calls(base)
     mine, model = local(base, loss)

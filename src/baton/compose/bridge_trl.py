@@ -21,35 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from baton.compose.training import make_trainer
-from baton.compose.training_rows import TrainingRow, row_of_step
+from baton.compose.step_rows import StepRows
+from baton.compose.training_rows import TrainingRow
 from baton.errors import BatonError, MissingExtraError, UsageError
-from baton.learn.recipe import Recipe
 
 _LOOK_SECONDS = 0.05
-
-
-class StepRows:
-    """Steps of a recipe, played, scored and credited here, and trained by somebody else."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        self.trainer = make_trainer(recipe)
-
-    @property
-    def engine(self) -> Any:
-        """Who answers, where the recipe has one policy that learns."""
-        found = [policy.engine for policy in self.trainer.policies.values() if policy.learns]
-        if len(found) != 1:
-            raise UsageError(f"the recipe trains {len(found)} policies, and another trainer has one model.")
-        return found[0]
-
-    def rows(self, number: int) -> list[TrainingRow]:
-        """The rows of a step, by the weights that answer now; numbers from 1, each once."""
-        return [row_of_step(trace, row) for trace, row in self.trainer.rows(number)]
-
-    def close(self) -> None:
-        """Let go of who plays."""
-        self.trainer.close()
 
 
 def trl_samples(row: TrainingRow, *, version: int, group: int) -> list[Any]:
@@ -59,7 +35,9 @@ def trl_samples(row: TrainingRow, *, version: int, group: int) -> list[Any]:
     except ImportError:
         raise MissingExtraError("TRL's asynchronous trainer (pip install trl)", "train") from None
     if row.logprobs is None:
-        raise UsageError(f"call {row.call} of {row.trace} has no log-probabilities, and TRL's loss needs them.")
+        raise UsageError(
+            f"call {row.call} of {row.trace} has no log-probabilities, and TRL's loss needs them."
+        )
     start = len(row.prompt)
     ids = np.array([*row.prompt, *row.completion], np.int64)
     old = np.concatenate((np.zeros(start), row.logprobs)).astype(np.float32)
@@ -86,7 +64,9 @@ class TeamRollouts:
     ) -> None:
         """`ahead`: how many steps may be played before the weights that their number asks for are there."""
         if ahead < 1:
-            raise UsageError("TRL takes a batch ahead of the one it trains on, so ahead = 0 would wait for ever.")
+            raise UsageError(
+                "TRL takes a batch ahead of the one it trains on, so ahead = 0 would wait for ever."
+            )
         self.rollout_buffer: queue.Queue[Any] = queue.Queue()
         self.metrics_queue: queue.Queue[Any] = queue.Queue()
         self.num_samples: list[int] = []

@@ -72,7 +72,9 @@ def training_rows(traces: Iterable[Trace], *, estimator: str | None = None) -> I
 def row_of_step(trace: Trace, row: Row) -> TrainingRow:
     """A row of Baton's own trainer for another one; a token's weight is in its advantage, which losses are proportional
     to."""
-    return _training_row(trace, structs.replace(row, advantages=row.advantages * row.weights), _return_of(trace))
+    return _training_row(
+        trace, structs.replace(row, advantages=row.advantages * row.weights), _return_of(trace)
+    )
 
 
 def _has_ids(trace: Trace, call: str) -> bool:
@@ -152,7 +154,9 @@ def write_rows(rows: Iterable[TrainingRow], form: str, path: Path) -> int:
         from baton.compose.bridge_prime import write_prime
 
         if path.suffix != ".bin":
-            raise UsageError(f"prime-rl reads rollouts/step_N/rank_R.bin, and {path} is none. Type: --out FILE.bin")
+            raise UsageError(
+                f"prime-rl reads rollouts/step_N/rank_R.bin, and {path} is none. Type: --out FILE.bin"
+            )
         return write_prime(rows, path)
     if path.suffix in (".jsonl", ".json", ".ndjson"):
         return _write_lines(map(named, rows), path)

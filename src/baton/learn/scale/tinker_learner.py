@@ -81,9 +81,11 @@ def measured_sums(client: TinkerClient, base: str, rank: int) -> Sums:
     model = client.create_model(base, rank, 0)
     row, tail = [3 + n % 7 for n in range(10)], [4 + n % 5 for n in range(9)]
     norms: list[float] = []
-    for ids, count in ((row, 1), (row, 2), (row + tail, 1)):
+    whole = row + tail
+    [drawn] = model.forward([datum(whole, weights=[1.0] * (len(whole) - 1))])
+    for ids, count in ((row, 1), (row, 2), (whole, 1)):
         size = len(ids) - 1
-        one = datum(ids, logprobs=[-5.0] * size, advantages=[1.0, 0.0, -0.5] + [0.0] * (size - 3))
+        one = datum(ids, logprobs=drawn[:size], advantages=[1.0, 0.0, -0.5] + [0.0] * (size - 3))
         model.forward_backward([one] * count, "importance_sampling")
         norm = grad_norm(model.optim_step({"learning_rate": 0.0, **ADAM}))
         if norm is None or not math.isfinite(norm) or norm <= 0:
