@@ -12,7 +12,18 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec import structs
 
-from baton.trace.records import Call, Credit, Edge, Event, Floats, Ints, Payload, Reward, Sampling
+from baton.trace.records import (
+    Call,
+    Credit,
+    Edge,
+    Event,
+    Floats,
+    Ints,
+    Payload,
+    Reward,
+    Sampling,
+    VersionSpan,
+)
 from baton.trace.trace import Header, Trace
 from baton.trace.vocabulary import (
     CREDIT_UNITS,
@@ -121,6 +132,7 @@ _samplings = st.builds(
 )
 _token_ids = st.lists(st.integers(0, 2**31 - 1), max_size=4).map(Ints)
 _logprobs = st.lists(st.floats(-1e6, 0), max_size=4).map(Floats)
+_versions = st.lists(st.builds(VersionSpan, version=names, end=_counts), max_size=3).map(tuple)
 _calls = st.builds(
     Call,
     id=_ids,
@@ -128,6 +140,7 @@ _calls = st.builds(
     role=_maybe(texts),
     policy=_maybe(texts),
     policy_version=_maybe(texts),
+    versions=_maybe(_versions),
     harness=_maybe(texts),
     parent=_maybe(_ids),
     keep=_counts,

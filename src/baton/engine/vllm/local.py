@@ -86,6 +86,11 @@ class LocalServer:
             port = self._port()
             self.url = f"http://127.0.0.1:{port}"
             self._launch(port, extra)
+            # Nothing else is seen for most of a minute.
+            print(
+                f"vllm: starting a server for {self.folder} on port {port}; it writes {self.log}",
+                file=sys.stderr,
+            )
             try:
                 self._wait()
             except _Taken:
