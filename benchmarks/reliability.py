@@ -21,6 +21,7 @@ from campaigns.full_disks import full_disks
 from campaigns.ledger import ledger
 from campaigns.recorder_kills import recorder_kills
 from campaigns.run_kills import run_kills
+from campaigns.scale_kills import scale_kills
 from campaigns.servers import misbehaving_servers
 from campaigns.train_kills import train_kills
 from table import machine
@@ -30,6 +31,7 @@ CAMPAIGNS: dict[str, tuple[Campaign, int, int]] = {
     "recorder": (recorder_kills, 200, 10),
     "runs": (run_kills, 70, 3),
     "training": (train_kills, 30, 1),
+    "scale": (scale_kills, 12, 1),
     "flips": (flips, 300, 20),
     "disk": (full_disks, 60, 2),
     "servers": (misbehaving_servers, 1_000, 8),

@@ -1,0 +1,230 @@
+"""Past one process, measured and carried on: step time, tokens/s, idle shares and time to a regret by workers and lag;
+what handing a step to a worker costs; and a simulation, fed with what was measured, to a thousand workers.
+
+    python benchmarks/scale.py --measure     # trains; keeps records in benchmarks/scale_results
+    python benchmarks/scale.py               # prints the tables from the records
+    python benchmarks/scale.py --picture     # draws benchmarks/scale.svg from them
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scale_model import Service, simulate
+
+RESULTS = Path(__file__).parent / "scale_results"
+RUNS, SERVICE = RESULTS / "runs.json", RESULTS / "service.json"
+SETTINGS = ((0, 0), (1, 0), (2, 0), (4, 0), (0, 1), (1, 1), (2, 1), (2, 2), (2, 3), (2, 4), (4, 4))
+"""Rollout workers and lag of the runs; no workers: the process that trains plays."""
+STEPS = 10
+RECIPE = (
+    "flagship",
+    "rollout.groups=64",
+    "scale.batch=8",
+    f"train.steps={STEPS}",
+    "eval.episodes=1",
+    "eval.best_of=1",
+)
+REGRET = 0.28
+"""Time is taken until three steps in a row have less on average; untrained it is 0.34."""
+WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
+LAGS = (0, 1, 2, 4)
+KEPT = (
+    "seconds", "rollout_seconds", "update_seconds", "rollout_tokens", "busy_seconds", "idle", "regret", "worker_deaths",
+)  # fmt: skip
+
+
+def measure() -> None:
+    """Train with every setting, one after the other, and keep what the runs told."""
+    RESULTS.mkdir(exist_ok=True)
+    runs = []
+    for workers, lag in SETTINGS:
+        began, load = time.monotonic(), os.getloadavg()[0]
+        lines = trained([f"scale.rollout_workers={workers}", f"scale.lag={lag}"])
+        kept = [{name: line[name] for name in KEPT if name in line} for line in lines]
+        whole = time.monotonic() - began
+        runs.append({"workers": workers, "lag": lag, "load": load, "whole_seconds": whole, "steps": kept})
+        RUNS.write_text(json.dumps({"recipe": RECIPE, "cores": os.cpu_count(), "runs": runs}, indent=1))
+        print(f"{workers} workers, lag {lag}: {whole:.0f} s", flush=True)
+    SERVICE.write_text(json.dumps(service_times(), indent=1))
+
+
+def trained(changes: Sequence[str]) -> list[dict[str, Any]]:
+    """The metrics of a run in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        every = [word for change in (*RECIPE[1:], *changes) for word in ("--set", change)]
+        command = [sys.executable, "-m", "baton", "train", RECIPE[0], *every, "--out", str(out)]
+        subprocess.run(command, check=True, capture_output=True)
+        return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def service_times() -> dict[str, Any]:
+    """Processor seconds of each part of a step, by a process that plays, hands over and trains in turn."""
+    from scale_service import parts
+
+    return parts(RECIPE)
+
+
+# -- what the records say ---------------------------------------------------------------------------
+
+
+def per_step(run: Mapping[str, Any]) -> dict[str, float | None]:
+    """A run in figures; its first step, in which workers start, is left out."""
+    steps = run["steps"][1:]
+    took = [after["seconds"] - before["seconds"] for before, after in itertools.pairwise(run["steps"])]
+    idle = [step["idle"] for step in steps if "idle" in step]
+    return {
+        "step_seconds": statistics.median(took),
+        "tokens_per_second": sum(step["rollout_tokens"] for step in steps) / sum(took),
+        "trainer_idle": statistics.mean(each["trainer"] for each in idle) if idle else None,
+        "players_idle": statistics.mean(each["players"] for each in idle) if idle else None,
+        "seconds_to_regret": to_regret(run["steps"]),
+    }
+
+
+def to_regret(steps: Sequence[Mapping[str, Any]]) -> float | None:
+    """Seconds since the first step ended until three steps in a row were better than `REGRET`; None: not reached."""
+    for last in range(2, len(steps)):
+        if statistics.mean(step["regret"]["total"] for step in steps[last - 2 : last + 1]) < REGRET:
+            return float(steps[last]["seconds"] - steps[0]["seconds"])
+    return None
+
+
+def measured_table(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A row for each run."""
+    yield f"| workers | lag | step | tokens/s | trainer idle | players idle | to regret {REGRET} | busy cores before |"
+    yield "|" + "---|" * 8
+    for run in runs:
+        told = per_step(run)
+        shares = [_share(told["trainer_idle"]), _share(told["players_idle"])]
+        regret = told["seconds_to_regret"]
+        yield (
+            f"| {run['workers'] or 'none'} | {run['lag']} | {told['step_seconds']:.2f} s | "
+            f"{told['tokens_per_second']:,.0f} | {' | '.join(shares)} | "
+            f"{'not reached' if regret is None else f'{regret:.1f} s'} | {run['load']:.0f} |"
+        )
+
+
+def _share(value: float | None) -> str:
+    return "not told" if value is None else f"{value:.0%}"
+
+
+def service_of(told: Mapping[str, Any]) -> Service:
+    """Measured times as the simulation takes them."""
+    return Service(**{name: told[name] for name in Service.__struct_fields__ if name in told})
+
+
+def service_table(told: Mapping[str, Any]) -> Iterator[str]:
+    """What each part takes, of a step and of a call."""
+    yield "| part of a step | processor seconds |"
+    yield "|---|---|"
+    names = {
+        "lots": f"play of {len(told['lots'])} lots, in all",
+        "encode": "a lot's traces written by its worker",
+        "decode": "a lot's traces read by the trainer",
+        "publish": "weights written and hashed",
+        "load": "weights read and checked by a worker",
+        "train": "score, credit, update",
+    }
+    for name, about in names.items():
+        value = sum(told[name]) if name == "lots" else told[name]
+        yield f"| {about} | {value:.4f} |"
+    over = told["encode"] + told["decode"]
+    episodes, calls = told["episodes_per_lot"], told["calls_per_lot"]
+    yield f"| handing over, an episode | {over / episodes:.6f} |"
+    yield f"| handing over, a call | {over / calls:.6f} |"
+
+
+def curve(told: Mapping[str, Any], *, lots_per_worker: int | None) -> Iterator[tuple[int, int, Any]]:
+    """(workers, lag, what the simulation says) for each; `lots_per_worker`: the step grows with the workers."""
+    service = service_of(told)
+    for workers in WORKERS:
+        lots = len(service.lots) if lots_per_worker is None else lots_per_worker * workers
+        for lag in LAGS:
+            yield workers, lag, simulate(service, workers=workers, lag=lag, lots=lots, steps=12, seed=7)
+
+
+def simulated_table(told: Mapping[str, Any], *, lots_per_worker: int | None) -> Iterator[str]:
+    """Lots a second by workers and lag, and the part that is busiest."""
+    yield "| workers | " + " | ".join(f"lag {lag}" for lag in LAGS) + " | limit at the last lag |"
+    yield "|" + "---|" * (len(LAGS) + 2)
+    rows: dict[int, list[Any]] = {}
+    for workers, _, found in curve(told, lots_per_worker=lots_per_worker):
+        rows.setdefault(workers, []).append(found)
+    for workers, found in rows.items():
+        cells = " | ".join(f"{each.lots_per_second:.2f}" for each in found)
+        last = found[-1]
+        yield f"| {workers:,} | {cells} | {last.limit} ({last.busy[last.limit]:.0%} busy) |"
+
+
+def against_measured(runs: Sequence[Mapping[str, Any]], told: Mapping[str, Any], cores: int) -> Iterator[str]:
+    """Step times of the simulation, on as many cores as there were, beside the measured ones."""
+    yield "| workers | lag | measured step | simulated step | ratio |"
+    yield "|" + "---|" * 5
+    service = service_of(told)
+    for run in runs:
+        if not run["workers"]:
+            continue
+        lots = len(service.lots)
+        found = simulate(
+            service, workers=run["workers"], lag=run["lag"], lots=lots, steps=STEPS, seed=7, cores=cores
+        )
+        step = per_step(run)["step_seconds"] or 0.0
+        yield (
+            f"| {run['workers']} | {run['lag']} | {step:.2f} s | {found.step_seconds:.2f} s | "
+            f"{found.step_seconds / step:.2f} |"
+        )
+
+
+def tables() -> Iterator[str]:
+    """Everything that benchmarks/README.md prints of it."""
+    kept, told = json.loads(RUNS.read_text()), json.loads(SERVICE.read_text())
+    yield from measured_table(kept["runs"])
+    yield ""
+    yield from service_table(told)
+    yield ""
+    yield from against_measured(kept["runs"], told, kept["cores"])
+    yield ""
+    yield "Simulated, the same step for all (lots a second):"
+    yield ""
+    yield from simulated_table(told, lots_per_worker=None)
+    yield ""
+    yield "Simulated, four lots a worker, so that the step grows with the workers (lots a second):"
+    yield ""
+    yield from simulated_table(told, lots_per_worker=4)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--measure", action="store_true", help="train, and keep new records")
+    parser.add_argument("--picture", action="store_true", help="draw scale.svg from the records")
+    args = parser.parse_args()
+    if args.measure:
+        measure()
+    if args.picture:
+        from scale_picture import draw
+
+        told = json.loads(SERVICE.read_text())
+        curves = {
+            name: list(curve(told, lots_per_worker=each)) for name, each in (("fixed", None), ("growing", 4))
+        }
+        (Path(__file__).parent / "scale.svg").write_text(draw(curves), "utf-8")
+    print("\n".join(tables()))
+
+
+if __name__ == "__main__":
+    main()
