@@ -25,13 +25,13 @@ from scale_model import Service, simulate
 
 RESULTS = Path(__file__).parent / "scale_results"
 RUNS, SERVICE = RESULTS / "runs.json", RESULTS / "service.json"
-SETTINGS = ((0, 0), (1, 0), (2, 0), (4, 0), (0, 1), (1, 1), (2, 1), (2, 2), (2, 3), (2, 4), (4, 4))
+SETTINGS = ((0, 0), (1, 0), (2, 0), (4, 0), (0, 1), (1, 1), (2, 1), (4, 1), (2, 2), (2, 3), (2, 4), (4, 4))
 """Rollout workers and lag of the runs; no workers: the process that trains plays."""
-STEPS = 10
+STEPS = 8
 RECIPE = (
     "flagship",
-    "rollout.groups=64",
-    "scale.batch=8",
+    "rollout.groups=32",
+    "scale.batch=4",
     f"train.steps={STEPS}",
     "eval.episodes=1",
     "eval.best_of=1",

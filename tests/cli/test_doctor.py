@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mock_servers import MockVllm, mock_server
+from tiny_model import tiny_tokenizer
 
 from baton.cli import doctor as command
 from baton.cli import main
@@ -220,3 +222,21 @@ def test_two_real_processes() -> None:
 
     assert torch.__version__ in found["torch"].said
     assert found["gloo"].state == "ok", found["gloo"].said
+
+
+@pytest.mark.parametrize(
+    ("mock", "state", "said"),
+    [
+        ({}, "ok", "reads and writes as"),
+        ({"processed": False}, "bad", "not of what was drawn from"),
+        ({"vllm": "0.10.2"}, "bad", "expected 0.11 or newer"),
+    ],
+)
+def test_a_server_of_another_kind_or_with_other_numbers(
+    mock: dict[str, Any], state: str, said: str, tmp_path: Path
+) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.save_pretrained(tmp_path)
+    with mock_server(MockVllm(tokenizer, "ok<|im_end|>", **mock)) as server:
+        found = asked._right_one(server.url, "base", tmp_path)
+    assert (found.state, said in found.said) == (state, True), found

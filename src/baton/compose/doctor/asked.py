@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import urllib.error
 import urllib.request
@@ -46,7 +47,7 @@ def fits(recipe: Recipe, machine: list[Diagnosis]) -> Iterator[Diagnosis]:
         yield _room(recipe)
     for name, part in recipe.policies.items():
         if part.engine is not None:
-            yield from _engine(f"policies.{name}.engine", part.engine)
+            yield from _engine(f"policies.{name}.engine", part.engine, Path(part.model))
     if not scale.rollout_workers and scale.trainer_processes == 1:
         yield Diagnosis(part="scale", state="ok", said="one process plays and trains: nothing else is needed")
 
@@ -129,10 +130,10 @@ def weights_of(part: PolicyPart) -> int | None:
     return sum(each.stat().st_size for each in files) or None
 
 
-def _engine(part: str, spec: str) -> Iterator[Diagnosis]:
+def _engine(part: str, spec: str, model: Path) -> Iterator[Diagnosis]:
     kind, _, rest = spec.partition(":")
-    if kind == "vllm" and rest.startswith("http"):
-        yield from server(spec)
+    if kind == "vllm" and not rest.startswith("local"):
+        yield from server(spec, model if model.is_dir() else None)
     elif kind == "tinker":
         yield _service(part, rest.partition("?")[0])
     elif kind == "vllm" and rest.startswith("local"):
@@ -177,8 +178,9 @@ def _local(part: str, rest: str) -> Iterator[Diagnosis]:
         yield Diagnosis(part=part, state="bad", said="vllm is not installed in this Python", type=how)
 
 
-def server(spec: str) -> Iterator[Diagnosis]:
-    """Whether a server that answers is there, is vLLM, and knows what training against it needs."""
+def server(spec: str, folder: Path | None = None) -> Iterator[Diagnosis]:
+    """Whether a server that answers is there, is vLLM, and knows what training against it needs; with the folder of a
+    model, whether it is that model's."""
     url = spec.partition(":")[2].partition("@")[2] or spec.partition(":")[2]
     url = url.partition("?")[0].rstrip("/").removesuffix("/v1")
     if not url.startswith(("http://", "https://")):
@@ -192,6 +194,9 @@ def server(spec: str) -> Iterator[Diagnosis]:
         yield Diagnosis(part=spec, state="bad", said=f"no vLLM server answers there: {_why(error)}", type=how)
         return
     yield Diagnosis(part=spec, state="ok", said=f"vLLM {version}, with {', '.join(models) or 'no model'}")
+    if folder is not None and models:
+        named = spec.partition(":")[2].rpartition("@")[0]
+        yield _right_one(url, named or models[0], folder)
     for path, about in _PATHS.items():
         what, _, how = about.partition(": ")
         if path in paths:
@@ -200,6 +205,30 @@ def server(spec: str) -> Iterator[Diagnosis]:
             yield Diagnosis(
                 part=path, state="bad", said=f"not known to this server, so not so: {what}", type=how
             )
+
+
+def _right_one(url: str, model: str, folder: Path) -> Diagnosis:
+    """Whether its vocabulary, tokenizer and log-probabilities are those of the model in a folder."""
+    from baton.engine.template import open_tokenizer
+    from baton.engine.vllm.checks import FLAGS, check_server
+    from baton.engine.vllm.client import VllmClient
+
+    async def ask() -> bool:
+        client = VllmClient(url)
+        try:
+            return (await check_server(client, model, open_tokenizer(folder), source=str(folder))).processed
+        finally:
+            await client.close()
+
+    try:
+        processed = asyncio.run(ask())
+    except BatonError as error:
+        return Diagnosis(part=model, state="bad", said=str(error))
+    said = f"reads and writes as {folder} does"
+    if not processed:
+        said += "; its log-probabilities are not of what was drawn from"
+        return Diagnosis(part=model, state="bad", said=said, type=f"start it with {FLAGS}")
+    return Diagnosis(part=model, state="ok", said=said)
 
 
 def _why(error: Exception) -> str:
