@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from campaigns.campaign import Row, Tally, run_child
 from campaigns.full_disk import can_fill, run_on_full_disk
 from campaigns.ledger import ledger
 from campaigns.run_kills import _count
+from campaigns.scale_kills import _children
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes"),
@@ -122,3 +124,30 @@ def test_only_answers_that_were_heard_are_paid_for_twice() -> None:
     assert lost([1.1], *again) == 0  # on its way to the journal
     assert lost([0.5], *again) == 0  # nobody was there to hear it
     assert lost([2.0], *again[:2]) == 0
+
+
+def test_the_page_names_tests_that_are_there() -> None:
+    root = Path(__file__).parents[2]
+    named = set(re.findall(r"`(test_\w+)`", (root / "docs" / "reliability.md").read_text()))
+    assert len(named) > 10
+    known = {
+        name
+        for path in root.glob("tests/*/test_*.py")
+        for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    assert named <= known, named - known
+
+
+def test_children_are_those_of_one_process() -> None:
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()", "baton"]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE) as mine,
+        subprocess.Popen(command[:3], stdin=subprocess.PIPE) as other,
+    ):
+        found = _children(os.getpid())
+        assert mine.pid in found
+        assert other.pid not in found  # what runs no Baton is left alone
+        assert mine.stdin is not None
+        assert other.stdin is not None
+        mine.stdin.close()
+        other.stdin.close()
