@@ -14,6 +14,7 @@ from small_run import COMA, GROUP, small
 
 from baton.compose.training import begin, check_trainable, go_on, make_trainer
 from baton.errors import UsageError
+from baton.learn.options import Asked, option_chances
 from baton.learn.policy import Policy
 from baton.learn.rollouts import RolloutGroup, Rollouts
 from baton.learn.run.folder import read_lines
@@ -221,3 +222,31 @@ def test_how_old_what_is_trained_was_is_told() -> None:
 def test_windows_that_cannot_be_are_refused(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         check_trainable(small(**changes))
+
+
+def test_all_options_are_asked_of_the_weights_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a target is made of is the policy that is trained, though older weights played and are playing."""
+    recipe = small(
+        COMA.replace("weight = 5.0\n", ""), **SMALL, scale__lag=2, train__steps=4, train__options="all"
+    )
+    trainer = make_trainer(recipe)
+    seen: list[tuple[float, ...]] = []
+    expected: list[tuple[float, ...]] = []
+    update = Trainer._update
+
+    def watched(self: Trainer, groups: list[RolloutGroup], number: int) -> Any:
+        policy = self.policies["main"]
+        for trace in (trace for group in groups[:1] for trace in group.traces):
+            for event in trace.events:
+                if (asked := Asked.at(trace, event)) is not None and event.option_propensities is not None:
+                    seen.append(event.option_propensities)
+                    expected.append(option_chances(policy.model, policy.tokenizer, [asked])[asked])
+        return update(self, groups, number)
+
+    monkeypatch.setattr(Trainer, "_update", watched)
+    for _ in range(4):
+        trainer.step()
+    trainer.close()
+    assert seen
+    for mine, plain in zip(seen, expected, strict=True):
+        assert mine == pytest.approx(plain, abs=1e-5)

@@ -223,7 +223,7 @@ class Trainer:
             "update_seconds": ended - played,
             "tokens_per_second": (tokens + again_tokens) / max(1e-9, ended - began),
         }
-        if any(group.weight != 1.0 for group in groups):
+        if len({group.weight for group in groups}) > 1:
             counted = [(group.weight, self.scoring.team_return(t)) for group in groups for t in group.traces]
             metrics["return_weighed"] = sum(w * r for w, r in counted) / sum(w for w, _ in counted)
         if self.judges:
