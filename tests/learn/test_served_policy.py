@@ -95,7 +95,9 @@ def test_a_policy_on_a_server_is_trained(
     assert [versions_of(tmp_path / "run", step) for step in range(1, steps + 1)] == [
         {str(max(0, step - 1 - lag))} for step in range(1, steps + 1)
     ]
-    assert [line["step"] for line in metrics(tmp_path / "run")] == list(range(1, steps + 1))
+    lines = metrics(tmp_path / "run")
+    assert [line["step"] for line in lines] == list(range(1, steps + 1))
+    assert all(0 <= line["push_gap"]["main"] < 1e-4 for line in lines)
 
 
 def test_the_chances_of_options_are_those_of_the_weights_that_chose(

@@ -180,6 +180,12 @@ class Policy:
         now = pinned is None and (self.state_dict() if copied else self.model.state_dict())
         engine.publish(version, now or (pinned and pinned.weights))
 
+    @property
+    def push_gap(self) -> float | None:
+        """How far a server's log-probabilities were from these weights' when they were last pushed; None: to nobody."""
+        pushes = getattr(self.engine, "pushes", None)
+        return pushes[-1].gap.mean if pushes else None
+
     def pinned(self) -> Pinned:
         """The weights of now under their version, which further training leaves alone."""
         if isinstance(self.engine, TorchEngine):

@@ -233,11 +233,13 @@ class Rollouts:
         told = {} if self._elsewhere is None else self._elsewhere.figures(number)
         if self._stragglers is not None:
             told |= self._stragglers.told.pop(number, {})
+        gaps = {name: gap for name, policy in self.policies.items() if (gap := policy.push_gap) is not None}
+        pushed = {"push_gap": gaps} if gaps else {}
         if not told and not self.lag and not self.recipe.rollout.replay:
-            return told
+            return told | pushed
         from baton.learn.scale.window import window_figures  # a plain run has no window
 
-        return told | window_figures(self, told, trained)
+        return told | pushed | window_figures(self, told, trained)
 
     def play(self, number: int, version: int) -> list[RolloutGroup]:
         """A step's groups, played by this process."""

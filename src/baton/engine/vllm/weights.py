@@ -197,7 +197,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     made = path.with_name(f".{path.name}.{os.getpid()}")
     plain = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
     try:
-        save_file(plain, made)
+        save_file(plain, made, metadata={"format": "pt"})
         made.replace(path)
     except OSError as error:
         made.unlink(missing_ok=True)

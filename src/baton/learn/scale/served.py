@@ -28,7 +28,7 @@ from baton.engine.vllm.engine import VllmEngine
 from baton.engine.vllm.local import LocalOptions, LocalServer
 from baton.engine.vllm.plugin_folder import SERVER_ARGUMENTS, SERVER_ENVIRONMENT, write_plugin
 from baton.engine.vllm.trained import AdapterEngine, FullEngine, Host, TrainedEngine, Updates
-from baton.engine.vllm.weights import WAYS, Transfer, Way
+from baton.engine.vllm.weights import WAYS, Transfer, Way, write_tensors
 from baton.engine.vllm.weights_probe import Probe, Score
 from baton.errors import UsageError, nearest
 from baton.learn import lora
@@ -162,7 +162,6 @@ class Servers:
                 f"[policies.{names[0]}]: {folder} cannot be written: {error.strerror or error}. Name another: "
                 f"shared=DIR"
             ) from None
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         keep = self.keep * len(names)
         if spec.url is None:
             self._hosts[key] = _local(part, spec, folder, model, tokenizer, num_adapters=keep)
@@ -170,6 +169,8 @@ class Servers:
             client = VllmClient(spec.url)
             served = spec.options.get("model") or _served_name(names[0], client)
             self._hosts[key] = (Host(client, folder), served, folder)
+        # Not at `close`, after which a run may still be looked at: with the last who holds the server.
+        weakref.finalize(self._hosts[key][0], shutil.rmtree, folder, ignore_errors=True)
 
     @property
     def keep(self) -> int:
@@ -306,8 +307,11 @@ def _local(
     """A server of our own on these weights; it is started when they are first pushed."""
     check_heads(model)
     place = folder / "model"
-    model.save_pretrained(place)
+    write_tensors(place / "model.safetensors", pushed_weights(model, model.state_dict()))
+    model.config.save_pretrained(place)
     tokenizer.save_pretrained(place)
+    if (generation := getattr(model, "generation_config", None)) is not None:
+        generation.save_pretrained(place)
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = int(found.getsockname()[1])

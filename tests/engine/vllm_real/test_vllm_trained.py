@@ -1,0 +1,189 @@
+"""Policies that vLLM itself answers for and this process trains: pushes, a kill, updates in flight, three steps."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_run import BASE, GROUP
+from vllm_server import only_with_vllm
+
+from baton.compose.training import make_trainer
+from baton.engine.vllm.local import LocalServer
+from baton.engine.vllm.weights import Transfer
+from baton.learn.recipe import Recipe, parse
+from baton.learn.scale import served
+from baton.team.protocol import Answer, Request
+from baton.trace.records import Sampling
+
+pytestmark = pytest.mark.slow
+
+LARGER = BASE.replace("width = 32, layers = 1, heads = 2", "width = 64, layers = 2, heads = 2")
+"""vLLM's CPU build attends with heads of 32 and more."""
+
+
+def recipe(**changes: Any) -> Recipe:
+    listed = [f"{path.replace('__', '.')}={json.dumps(value)}" for path, value in changes.items()]
+    quick = ["rollout.groups=2", "train.steps=3", "train.loggers=[]"]
+    return parse(LARGER + GROUP, "real", [*quick, *listed])
+
+
+def token_scores(model: Any, prompt: list[int], said: list[int]) -> np.ndarray[Any, Any]:
+    """By the plain formula: one forward of transformers, log of softmax, the tokens picked out."""
+    with torch.no_grad():
+        rows = model(input_ids=torch.tensor([prompt + said])).logits[0].double().log_softmax(-1)
+    return np.array([float(rows[len(prompt) - 1 + n, token]) for n, token in enumerate(said)])
+
+
+def moved(model: Any, size: float) -> None:
+    with torch.no_grad():
+        for each in model.parameters():
+            each += size * torch.randn(each.shape, generator=torch.Generator().manual_seed(each.numel()))
+
+
+def kill(server: LocalServer) -> None:
+    """kill -9 of the server and of all that it started."""
+    assert server._keeper is not None
+    children = Path(f"/proc/{server._keeper.pid}/task/{server._keeper.pid}/children").read_text().split()
+    for each in children:
+        os.killpg(int(each), signal.SIGKILL)
+    server._keeper.wait(30)
+
+
+@pytest.mark.parametrize("train", ["lora", "full"])
+def test_three_steps_with_a_kill_in_a_push(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, train: str
+) -> None:
+    made: list[LocalServer] = []
+
+    class Remembered(LocalServer):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            made.append(self)
+
+    monkeypatch.setattr(served, "LocalServer", Remembered)
+    engine = f"vllm:local?python={only_with_vllm()}&log={tmp_path / 'server.log'}"
+    trainer = make_trainer(recipe(policies__main__train=train, policies__main__engine=engine))
+    try:
+        policy = trainer.policies["main"]
+        drawn: list[Any] = []
+        take = trainer.rollouts.take
+
+        def kept(number: int) -> Any:
+            drawn.extend(groups := take(number))
+            return groups
+
+        monkeypatch.setattr(trainer.rollouts, "take", kept)
+        norms = [trainer.step().metrics["grad_norm"] for _ in range(3)]
+        pushes = policy.engine.pushes  # type: ignore[attr-defined]
+        print([(each.version, each.gap.mean) for each in pushes])
+        assert [each.version for each in pushes] == ["0", "1", "2"]
+        assert all(each.gap.mean < 2e-5 and each.num_tries == 1 for each in pushes)
+        learned = policy.state_dict()
+        if train == "full":
+            _over_an_update(policy)
+        _killed(monkeypatch, policy, made[0], train)
+    finally:
+        trainer.close()
+    assert not made[0].alive()
+    _trains_the_same(train, drawn, norms, learned)
+
+
+def _request(tokens: int) -> Request:
+    sampling = Sampling(max_tokens=tokens, key="over/an/update")
+    return Request(call="c", agent="a", role="r", entries=(), prompt_ids=[4, 8, 15, 16], sampling=sampling)
+
+
+def _over_an_update(policy: Any) -> None:
+    """Calls over a push in flight: each stretch has the log-probabilities of its own weights."""
+    policy.publish()
+    engine = policy.engine
+    engine.updates = "in-flight"
+    first = copy.deepcopy(policy.model)
+    moved(policy.model, 0.05)
+    policy.version += 1
+
+    async def both() -> list[Any]:
+        requests = [
+            Request(
+                call=f"c{n}", agent="a", role="r", entries=(), prompt_ids=[4, 8, 15, 16 + n],
+                sampling=Sampling(max_tokens=400, key=f"over/{n}"),
+            )
+            for n in range(24)
+        ]  # fmt: skip
+        call = asyncio.ensure_future(engine.answer(requests))
+        await asyncio.sleep(1.5)
+        await asyncio.to_thread(policy.publish)
+        return list(await call)
+
+    answers = [each for each in asyncio.run(both()) if isinstance(each, Answer)]
+    engine.updates = "pinned"
+    over = [(n, each) for n, each in enumerate(answers) if each.versions]
+    print(f"{len(over)} of {len(answers)} calls span the update")
+    assert over
+    for n, each in over:
+        at, said = each.versions[0].end, list(each.completion_ids or ())
+        assert [span.version for span in each.versions] == [str(policy.version - 1), str(policy.version)]
+        told, prompt = np.array(list(each.logprobs or ())), [4, 8, 15, 16 + n]
+        assert np.abs(token_scores(first, prompt, said) - told)[:at].max() < 1e-4
+        assert np.abs(token_scores(policy.model, prompt, said) - told)[at:].max() < 1e-4
+
+
+def _killed(monkeypatch: pytest.MonkeyPatch, policy: Any, server: LocalServer, train: str) -> None:
+    """kill -9 in the middle of a push: the server is started again and has the new weights afterwards."""
+    once = [True]
+
+    def dying(real: Any) -> Any:
+        async def send(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if once:
+                once.clear()
+                kill(server)
+            return await real(self, *args, **kwargs)
+
+        return send
+
+    if train == "full":
+        monkeypatch.setattr(Transfer, "_send", dying(Transfer._send))
+    else:
+        kind = type(policy.engine)
+        monkeypatch.setattr(kind, "_load", dying(kind._load))
+    with torch.no_grad():
+        for each in policy.parameters():
+            each += 0.02
+    policy.version += 1
+    policy.publish()
+    last = policy.engine.pushes[-1]
+    print("after the kill", last.gap.mean, last.num_tries)
+    assert last.num_tries == 2
+    assert last.gap.mean < 2e-5
+    (answer,) = asyncio.run(policy.engine.answer([_request(8)]))
+    assert isinstance(answer, Answer)
+    assert answer.policy_version == str(policy.version)
+    told = np.array(list(answer.logprobs or ()))
+    found = token_scores(policy.current, [4, 8, 15, 16], list(answer.completion_ids or ()))
+    assert np.abs(found - told).max() < 1e-4
+
+
+def _trains_the_same(
+    train: str, drawn: list[Any], norms: list[Any], learned: dict[str, torch.Tensor]
+) -> None:
+    """The same run answered by this process, given what vLLM drew: samplers draw differently by one seed."""
+    plain = make_trainer(recipe(policies__main__train=train))
+    first = plain.policies["main"].state_dict()
+    plain.rollouts.recall(drawn)
+    here = [plain.step().metrics["grad_norm"] for _ in range(3)]
+    assert [each or 0.0 for each in norms] == pytest.approx(
+        [each or 0.0 for each in here], rel=1e-3, abs=1e-7
+    )
+    for name, each in plain.policies["main"].state_dict().items():
+        step = float((each - first[name]).abs().mean())
+        assert float((each - learned[name]).abs().mean()) <= 1e-3 * step + 1e-8
+    plain.close()
