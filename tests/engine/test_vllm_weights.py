@@ -178,7 +178,11 @@ def test_a_call_over_an_update_in_flight_says_which_weights_drew_what(
         async def both() -> list[Answer | EngineError]:
             call = asyncio.ensure_future(engine.answer([request([4, 8, 15], tokens=40)]))
             await asyncio.sleep(0.12)
-            await asyncio.to_thread(engine.publish, "8", weights(mine))
+            push = asyncio.ensure_future(asyncio.to_thread(engine.publish, "8", weights(mine)))
+            await asyncio.sleep(0.03)  # and one that is asked while it is under way
+            (late,) = await engine.answer([request([4, 8, 15], 1, tokens=2)])
+            assert isinstance(late, Answer)
+            await push
             return await call
 
         (answer,) = asyncio.run(both())

@@ -36,10 +36,10 @@ def recipe(**changes: Any) -> Recipe:
     return parse(LARGER + GROUP, "real", [*quick, *listed])
 
 
-def token_scores(model: Any, prompt: list[int], said: list[int]) -> np.ndarray[Any, Any]:
+def token_scores(model: Any, prompt: list[int], said: list[int], heat: float = 1.0) -> np.ndarray[Any, Any]:
     """By the plain formula: one forward of transformers, log of softmax, the tokens picked out."""
     with torch.no_grad():
-        rows = model(input_ids=torch.tensor([prompt + said])).logits[0].double().log_softmax(-1)
+        rows = model(input_ids=torch.tensor([prompt + said])).logits[0].double().div(heat).log_softmax(-1)
     return np.array([float(rows[len(prompt) - 1 + n, token]) for n, token in enumerate(said)])
 
 
@@ -111,30 +111,43 @@ def _over_an_update(policy: Any) -> None:
     moved(policy.model, 0.05)
     policy.version += 1
 
-    async def both() -> list[Any]:
-        requests = [
-            Request(
-                call=f"c{n}", agent="a", role="r", entries=(), prompt_ids=[4, 8, 15, 16 + n],
-                sampling=Sampling(max_tokens=400, key=f"over/{n}"),
-            )
-            for n in range(24)
-        ]  # fmt: skip
-        call = asyncio.ensure_future(engine.answer(requests))
-        await asyncio.sleep(1.5)
-        await asyncio.to_thread(policy.publish)
-        return list(await call)
+    pushed = False
 
-    answers = [each for each in asyncio.run(both()) if isinstance(each, Answer)]
+    async def asking(lane: int) -> list[tuple[list[int], Any]]:
+        """One call after the other, until the weights are there: some are caught in the middle."""
+        given: list[tuple[list[int], Any]] = []
+        while not pushed:
+            prompt = [4, 8, 15, 16 + lane]
+            sampling = Sampling(max_tokens=200, key=f"over/{lane}/{len(given)}", temperature=3.0)
+            request = Request(call="c", agent="a", role="r", entries=(), prompt_ids=prompt, sampling=sampling)
+            given.append((prompt, (await engine.answer([request]))[0]))
+        return given
+
+    async def pushing() -> None:
+        nonlocal pushed
+        await asyncio.sleep(2.0)
+        try:
+            await asyncio.to_thread(policy.publish)
+        finally:
+            pushed = True
+
+    async def both() -> list[tuple[list[int], Any]]:
+        lanes = [asyncio.ensure_future(asking(lane)) for lane in range(16)]
+        await pushing()
+        return [each for lane in lanes for each in await lane]
+
+    answers = asyncio.run(both())
     engine.updates = "pinned"
-    over = [(n, each) for n, each in enumerate(answers) if each.versions]
+    assert all(isinstance(each, Answer) for _, each in answers)
+    over = [(prompt, each) for prompt, each in answers if each.versions]
     print(f"{len(over)} of {len(answers)} calls span the update")
     assert over
-    for n, each in over:
+    for prompt, each in over:
         at, said = each.versions[0].end, list(each.completion_ids or ())
         assert [span.version for span in each.versions] == [str(policy.version - 1), str(policy.version)]
-        told, prompt = np.array(list(each.logprobs or ())), [4, 8, 15, 16 + n]
-        assert np.abs(token_scores(first, prompt, said) - told)[:at].max() < 1e-4
-        assert np.abs(token_scores(policy.model, prompt, said) - told)[at:].max() < 1e-4
+        told = np.array(list(each.logprobs or ()))
+        assert np.abs(token_scores(first, prompt, said, 3.0) - told)[:at].max() < 1e-4
+        assert np.abs(token_scores(policy.model, prompt, said, 3.0) - told)[at:].max() < 1e-4
 
 
 def _killed(monkeypatch: pytest.MonkeyPatch, policy: Any, server: LocalServer, train: str) -> None:

@@ -172,7 +172,6 @@ class TrainedEngine:
         if weights is None:
             raise EngineError("a server is not told a new version without its weights")
         expected = expected or self.expect()
-        self.version = ""
         tries: list[str] = []
         for number in range(1, TRIES + 1):
             if self._host.revive() or self._generation != self._host.generation:
@@ -187,6 +186,7 @@ class TrainedEngine:
             self.version = version
             self.pushes.append(Pushed(version=version, sent=sent, gap=gap, num_tries=number))
             return
+        self.version = ""  # not before: calls may be asked while a push is under way
         self._why = f"weights {version} could not be pushed: {'; then: '.join(dict.fromkeys(tries))}"
         raise EngineError(
             f"policy {self.name}: {self._why}. The server at {self._host.client.url} answers no calls of this run with "
