@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import signal
 import subprocess
@@ -79,13 +80,17 @@ def test_a_recipe_of_a_program_is_not_run_without_leave(capsys: pytest.CaptureFi
 
 @pytest.mark.slow
 def test_a_program_earns_more_after_training(tmp_path: Path) -> None:
-    """The recipe as it is: on questions that it was not trained on, and more than by chance."""
+    """The recipe as it is: on questions that it was not trained on, and by more than 95 % of chance would give.
+
+    Over 64 questions that is a gain of about .155; the runs on record gained .172 (seed 0) and .484 (seed 1).
+    """
     out = tmp_path / "run"
     sets = [each for change in (*COMMANDS, "train.loggers=[]") for each in ("--set", change)]
     assert main(["train", str(PROGRAMS / "desk_plain.toml"), "--trust", "--out", str(out), *sets]) == 0
-    returns = {line["who"]: line["return"]["mean"] for line in read_lines(out / "evals.jsonl")}
-    assert returns["team"] > returns["untrained"] + 0.05
-    assert returns["team"] > max(value for who, value in returns.items() if who.startswith("alone"))
+    returns = {line["who"]: line["return"] for line in read_lines(out / "evals.jsonl")}
+    before, after = returns["untrained"], returns["team"]
+    assert after["mean"] - before["mean"] > math.hypot(before["half"], after["half"])
+    assert after["mean"] > max(each["mean"] for who, each in returns.items() if who.startswith("alone"))
 
 
 ENVIRONMENTS = Path(os.environ.get("BATON_CONNECT_ENVS", REPO / ".venv-connect"))

@@ -212,6 +212,10 @@ PROGRAMS: dict[str, Program] = {
         },
         spawns=(("lead", "scout"), ("lead", "judge"), ("lead", "scout")), returns=3, answer="Both are old.",
     ),
+    "AG2": Program(
+        file="ag2_tools.py", env="ag2", plays=_teams("task_scout", "task_judge", "objective", "objective"),
+        spawns=_FOUR, returns=4, answer="Both are old.",
+    ),
     "crewAI": Program(
         file="crewai_crew.py", env="crewai",
         plays={
