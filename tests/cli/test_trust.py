@@ -259,12 +259,26 @@ PHASE = '[[phases]]\nname = "late"\n[phases.set]\n"reward.judges" = {{strict = "
     ("change", "named"),
     [
         (('model = "tiny"', 'model = "openai:m@http://127.0.0.1:9/v1"\ntrain = "frozen"'), "OPENAI_API_KEY"),
+        (('model = "tiny"', 'model = "tiny"\nengine = "vllm:http://127.0.0.1:9"'), "VLLM_API_KEY"),
+        (('model = "tiny"', 'model = "tiny"\nengine = "vllm:local?python=/tmp/odd"'), "run '/tmp/odd'"),
+        (('model = "tiny"', 'model = "vllm:m@http://127.0.0.1:9"\ntrain = "frozen"'), "VLLM_API_KEY"),
+        (('model = "tiny"', 'model = "tiny"\nengine = "tinker:http://127.0.0.1:9"'), "127.0.0.1:9"),
         (('name = "game:parallel-pandora"', 'name = "strange_play:T"'), "'strange_play'"),
         (("about = ", 'import = ["strange_play"]\nabout = '), "'strange_play'"),
         (("[rollout]", PHASE.format("openai:m@http://127.0.0.1:9/v1")), "OPENAI_API_KEY"),
         (("[rollout]", PHASE.format("scripted:strange_play:f")), "'strange_play'"),
     ],
-    ids=["a server", "a task", "an import", "a judge of a phase", "a judge's module of a phase"],
+    ids=[
+        "a server",
+        "weights to a server",
+        "a program",
+        "vLLM",
+        "a service",
+        "a task",
+        "an import",
+        "a judge of a phase",
+        "a judge's module of a phase",
+    ],
 )
 def test_a_recipe_that_came_as_a_file_is_asked_about(
     change: tuple[str, str], named: str, here: Path, capsys: pytest.CaptureFixture[str]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 from baton import registry
 from baton.compose.run_settings import Settings
@@ -71,6 +72,8 @@ def check_recipe(recipe: Recipe, whose: str, typed: Sequence[str] = ()) -> None:
     for part in (recipe, *(in_phase(recipe, phase) for phase in recipe.phases)):
         models = {name: policy.model for name, policy in part.policies.items()} | dict(part.reward.judges)
         check_policies({name: model for name, model in models.items() if not is_typed(model)}, whose)
+        for name, policy in part.policies.items():
+            _check_engine(name, policy.engine, whose, typed=policy.engine is None or is_typed(policy.engine))
     if recipe.program is not None and not any(change.startswith("program.command=") for change in typed):
         raise UsageError(
             f"{whose} names a program: that would run {shlex.join(recipe.program.command)}. If you trust it, type: "
@@ -82,6 +85,14 @@ def check_recipe(recipe: Recipe, whose: str, typed: Sequence[str] = ()) -> None:
                 f"{whose} sets {setting}: that would send the run's figures over the network, with your key. If you "
                 f"trust it, type: {TRUST}"
             )
+
+
+def _check_engine(name: str, engine: str | None, whose: str, *, typed: bool) -> None:
+    """Refuse a server that would get a policy's weights. One that vLLM of this Python starts here needs no leave."""
+    if engine is not None and not typed and engine != "vllm:local":
+        raise UsageError(
+            f"{whose} names {engine!r} as engine of policy {name!r}: {_outcome(engine)}. If you trust it, type: {TRUST}"
+        )
 
 
 def recipe_in(run: Path, changes: Sequence[str] = (), *, trust: bool) -> Recipe:
@@ -105,5 +116,13 @@ def _outcome(spec: str) -> str:
     kind, _, rest = spec.partition(":")
     if kind == "openai":
         return f"that would send the key in OPENAI_API_KEY and what the team reads to {rest.rpartition('@')[2]!r}"
+    if kind == "vllm" and rest.partition("?")[0] == "local":
+        given = dict(parse_qsl(rest.partition("?")[2]))
+        return f"that would run {given.get('python', 'vLLM')!r} on this machine, with what it names"
+    if kind == "vllm":
+        place = rest.partition("?")[0].rpartition("@")[2]
+        return f"that would send the key in VLLM_API_KEY and what the team reads to {place!r}"
+    if kind == "tinker":
+        return f"that would send the key in TINKER_API_KEY, and what is trained on, to {rest!r}"
     module = rest.partition(":")[0] if kind == "scripted" else kind
     return f"that would import the Python module {module!r} and call it"
