@@ -182,12 +182,12 @@ def test_the_command(server: Server, tmp_path: Path, capsys: pytest.CaptureFixtu
         + "[rollout]\ngroups = 2\ngroup_size = 2\n[train]\nsteps = 1\n[eval]\nepisodes = 2\nbest_of = 1\n" + GROUP
     )  # fmt: skip
     out = str(tmp_path / "run")
-    assert main(["train", str(path), "--out", out]) == 2
+    assert main(["train", str(path), "--trust", "--out", out]) == 2
     assert "--set train.clip_norm=1e9" in capsys.readouterr().err  # SkyRL's optimiser does not clip
-    assert main(["train", str(path), "--out", out, "--set", "train.clip_norm=1e9"]) == 0
-    assert main(["train", "--resume", "--out", out, "--set", "train.steps=2"]) == 0
-    assert main(["eval", out]) == 0
-    assert main(["doctor", str(path)]) in (0, 1)
+    assert main(["train", str(path), "--trust", "--out", out, "--set", "train.clip_norm=1e9"]) == 0
+    assert main(["train", "--resume", "--trust", "--out", out, "--set", "train.steps=2"]) == 0
+    assert main(["eval", out, "--trust"]) == 0
+    assert main(["doctor", str(path), "--trust"]) in (0, 1)
     assert f"{server.url} has {server.base}" in capsys.readouterr().out.replace("\n", " ")
 
 
