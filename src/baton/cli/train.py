@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import shutil
 import sys
@@ -58,6 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK") != "0":
+        need_torch()
+        from baton.learn.scale.sharded_ranks import wait_to_be_told
+
+        return wait_to_be_told()
     from baton.view.terminal.training_progress import Display
 
     with Display() as display, Ending() as ending:
