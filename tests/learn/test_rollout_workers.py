@@ -22,6 +22,7 @@ from baton.errors import CorruptError, UsageError
 from baton.learn.recipe import Recipe, RolloutPart, load, parse, resolved
 from baton.learn.rollouts import lots_of
 from baton.learn.scale.workers_lots import PolicyWeights, WorkerSetup, deal, digest_of
+from baton.learn.scale.workers_scratch import make_scratch, sweep_scratch
 from baton.learn.scale.workers_weights import read_weights, unchanging
 from baton.learn.stage import Unanswered
 from baton.learn.trainer import Trainer
@@ -271,6 +272,26 @@ def test_settings_that_would_do_nothing_are_refused(changes: dict[str, Any], sai
 def test_what_workers_cannot_make_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the task was given as an object"):
         train(small(scale__rollout_workers=2), task=ShardSum(), out=tmp_path / "run")
+
+
+def test_what_killed_trainers_left_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+    import tempfile
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    live, held = make_scratch()
+    dead, gone = make_scratch()
+    gone.close()
+    young, late = make_scratch()
+    late.close()
+    (tmp_path / "baton-workers-odd").mkdir()  # without a lock: nobody knows whose
+    for folder in (live, dead, tmp_path / "baton-workers-odd"):
+        os.utime(folder, (0, 0))
+    sweep_scratch(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [live.name, young.name, "baton-workers-odd"]
+    )
+    held.close()
 
 
 def test_ray_is_asked_for_by_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ Invariant: every lot of a step counts once, whoever played it and however often.
 from __future__ import annotations
 
 import shutil
-import tempfile
 import threading
 import time
 import weakref
@@ -19,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from msgspec import Struct, field
 
@@ -38,6 +37,7 @@ from baton.learn.scale.workers_lots import (
     deal,
     told_of,
 )
+from baton.learn.scale.workers_scratch import make_scratch
 from baton.learn.scale.workers_weights import WeightFiles
 from baton.trace.formats.jsonl import read_bytes
 from baton.trace.trace import Trace
@@ -141,6 +141,7 @@ class Workers:
         self._again = 0
         self._weights: WeightFiles | None = None
         self._folder: Path | None = None
+        self._held: IO[bytes] | None = None
 
     # -- players --------------------------------------------------------------------------------
 
@@ -207,6 +208,8 @@ class Workers:
         self._seats.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+        if self._held is not None:
+            self._held.close()
 
     # -- workers --------------------------------------------------------------------------------
 
@@ -215,7 +218,7 @@ class Workers:
         with self._lock:
             if self._places or self._closed.is_set():
                 return
-            self._folder = Path(tempfile.mkdtemp(prefix="baton-workers-"))
+            self._folder, self._held = make_scratch()
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
             self._weights = WeightFiles(self._folder)
             self._places = [_Place(number=n) for n in range(self._scale.rollout_workers)]
