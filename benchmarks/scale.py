@@ -13,9 +13,6 @@ import itertools
 import json
 import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +22,7 @@ from scale_model import Service, simulate
 
 RESULTS = Path(__file__).parent / "scale_results"
 RUNS, SERVICE = RESULTS / "runs.json", RESULTS / "service.json"
-SETTINGS = ((0, 0), (1, 0), (2, 0), (4, 0), (0, 1), (1, 1), (2, 1), (4, 1), (2, 2), (2, 3), (2, 4), (4, 4))
+SETTINGS = ((0, 0), (1, 0), (2, 0), (2, 1), (4, 0), (0, 1), (2, 2), (2, 4), (1, 1), (4, 1), (4, 4), (2, 3))
 """Rollout workers and lag of the runs; no workers: the process that trains plays."""
 STEPS = 8
 RECIPE = (
@@ -40,6 +37,8 @@ REGRET = 0.28
 """Time is taken until three steps in a row have less on average; untrained it is 0.34."""
 WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 LAGS = (0, 1, 2, 4)
+NETWORK = 1.25e9
+"""Bytes a second at which weights are handed to one worker after the other: ten gigabits. Assumed, not measured."""
 KEPT = (
     "seconds", "rollout_seconds", "update_seconds", "rollout_tokens", "busy_seconds", "idle", "regret", "worker_deaths",
 )  # fmt: skip
@@ -61,13 +60,23 @@ def measure() -> None:
 
 
 def trained(changes: Sequence[str]) -> list[dict[str, Any]]:
-    """The metrics of a run in a process of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "run"
-        every = [word for change in (*RECIPE[1:], *changes) for word in ("--set", change)]
-        command = [sys.executable, "-m", "baton", "train", RECIPE[0], *every, "--out", str(out)]
-        subprocess.run(command, check=True, capture_output=True)
-        return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    """What each step of a run tells: the loop of `baton train` without its folder and its evaluations."""
+    from baton.compose.training import make_trainer
+    from baton.learn.recipe import load
+    from baton.learn.run.evaluate import regrets
+
+    trainer = make_trainer(load(RECIPE[0], [*RECIPE[1:], *changes]))
+    began, lines = time.monotonic(), []
+    try:
+        for _ in range(STEPS):
+            made = trainer.step()
+            seconds = time.monotonic() - began
+            lines.append(
+                {**made.metrics, "seconds": seconds, "regret": regrets(trainer.stage.game, made.traces)}
+            )
+    finally:
+        trainer.close()
+    return lines
 
 
 def service_times() -> dict[str, Any]:
@@ -123,7 +132,8 @@ def _share(value: float | None) -> str:
 
 def service_of(told: Mapping[str, Any]) -> Service:
     """Measured times as the simulation takes them."""
-    return Service(**{name: told[name] for name in Service.__struct_fields__ if name in told})
+    known = {name: told[name] for name in Service.__struct_fields__ if name in told}
+    return Service(**known, store=told["weights_bytes"] / NETWORK)
 
 
 def service_table(told: Mapping[str, Any]) -> Iterator[str]:
@@ -170,22 +180,26 @@ def simulated_table(told: Mapping[str, Any], *, lots_per_worker: int | None) -> 
 
 
 def against_measured(runs: Sequence[Mapping[str, Any]], told: Mapping[str, Any], cores: int) -> Iterator[str]:
-    """Step times of the simulation, on as many cores as there were, beside the measured ones."""
-    yield "| workers | lag | measured step | simulated step | ratio |"
-    yield "|" + "---|" * 5
+    """Step times of the simulation, on as many cores as there were, beside the measured ones; and both against one
+    worker without lag, in which the work of others on the machine cancels if it stays the same."""
+    yield "| workers | lag | measured step | simulated step | measured, of 1 worker's | simulated, of 1 worker's |"
+    yield "|" + "---|" * 6
     service = service_of(told)
-    for run in runs:
-        if not run["workers"]:
-            continue
-        lots = len(service.lots)
-        found = simulate(
-            service, workers=run["workers"], lag=run["lag"], lots=lots, steps=STEPS, seed=7, cores=cores
+    lots = len(service.lots)
+    found = {
+        (run["workers"], run["lag"]): (
+            per_step(run)["step_seconds"] or 0.0,
+            simulate(
+                service, workers=run["workers"], lag=run["lag"], lots=lots, steps=STEPS, seed=7, cores=cores
+            ).step_seconds,
         )
-        step = per_step(run)["step_seconds"] or 0.0
-        yield (
-            f"| {run['workers']} | {run['lag']} | {step:.2f} s | {found.step_seconds:.2f} s | "
-            f"{found.step_seconds / step:.2f} |"
-        )
+        for run in runs
+        if run["workers"]
+    }
+    first = found[1, 0]
+    for (workers, lag), (measured, simulated) in found.items():
+        shares = f"{measured / first[0]:.2f} | {simulated / first[1]:.2f}"
+        yield f"| {workers} | {lag} | {measured:.2f} s | {simulated:.2f} s | {shares} |"
 
 
 def tables() -> Iterator[str]:
