@@ -11,6 +11,7 @@ import pytest
 
 import scale
 from scale_model import Service, simulate
+from scale_picture import draw
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,3 +74,12 @@ def test_figures_of_a_run_by_hand() -> None:
     assert told["step_seconds"] == pytest.approx(middle)
     tokens = sum(step["rollout_tokens"] for step in run["steps"][1:])
     assert told["tokens_per_second"] == pytest.approx(tokens / (at[-1] - at[0]))
+
+
+def test_the_picture_is_of_the_records() -> None:
+    told = json.loads(scale.SERVICE.read_text())
+    curves = {
+        name: list(scale.curve(told, lots_per_worker=n)) for name, n in (("fixed", None), ("growing", 4))
+    }
+    kept = (ROOT / "benchmarks" / "scale.svg").read_text("utf-8")
+    assert draw(curves) == kept
