@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import scale
+import wide
 from scale_model import Service, simulate
 from scale_picture import draw
 
@@ -83,3 +84,18 @@ def test_the_picture_is_of_the_records() -> None:
     }
     kept = (ROOT / "benchmarks" / "scale.svg").read_text("utf-8")
     assert draw(curves) == kept
+
+
+def test_the_tables_of_wide_teams_are_of_the_records() -> None:
+    page = (ROOT / "benchmarks" / "README.md").read_text()
+    for line in wide.tables():
+        assert line in page
+    kept = json.loads(wide.RECORDS.read_text())
+    assert any(each["agents"] >= 300 and each["events"] >= 4_000 for each in kept["training step"])
+    assert any(each["agents"] >= 1_000 and each["events"] >= 20_000 for each in kept["trace"])
+
+
+def test_growth_is_a_power() -> None:
+    sizes = [3.0, 7.0, 19.0, 40.0]
+    for power in (0.5, 1.0, 1.7):
+        assert wide.growth(sizes, [5 * size**power for size in sizes]) == pytest.approx(power)
