@@ -118,7 +118,7 @@ def _over_an_update(policy: Any) -> None:
         given: list[tuple[list[int], Any]] = []
         while not pushed:
             prompt = [4, 8, 15, 16 + lane]
-            sampling = Sampling(max_tokens=200, key=f"over/{lane}/{len(given)}", temperature=3.0)
+            sampling = Sampling(max_tokens=200, key=f"over/{lane}/{len(given)}", temperature=2.0)
             request = Request(call="c", agent="a", role="r", entries=(), prompt_ids=prompt, sampling=sampling)
             given.append((prompt, (await engine.answer([request]))[0]))
         return given
@@ -138,7 +138,7 @@ def _over_an_update(policy: Any) -> None:
 
     answers = asyncio.run(both())
     engine.updates = "pinned"
-    assert all(isinstance(each, Answer) for _, each in answers)
+    assert not [str(each) for _, each in answers if not isinstance(each, Answer)]
     over = [(prompt, each) for prompt, each in answers if each.versions]
     print(f"{len(over)} of {len(answers)} calls span the update")
     assert over
@@ -146,8 +146,8 @@ def _over_an_update(policy: Any) -> None:
         at, said = each.versions[0].end, list(each.completion_ids or ())
         assert [span.version for span in each.versions] == [str(policy.version - 1), str(policy.version)]
         told = np.array(list(each.logprobs or ()))
-        assert np.abs(token_scores(first, prompt, said, 3.0) - told)[:at].max() < 1e-4
-        assert np.abs(token_scores(policy.model, prompt, said, 3.0) - told)[at:].max() < 1e-4
+        assert np.abs(token_scores(first, prompt, said, 2.0) - told)[:at].max() < 1e-4
+        assert np.abs(token_scores(policy.model, prompt, said, 2.0) - told)[at:].max() < 1e-4
 
 
 def _killed(monkeypatch: pytest.MonkeyPatch, policy: Any, server: LocalServer, train: str) -> None:
