@@ -5,7 +5,7 @@ first; before a lot a worker reads its weights from the store, which serves one 
 every lot, trains when a step's lots are there, and writes the weights; it does one thing at a time. With `cores`,
 whoever works shares so many cores in equal parts: that is one machine; without, each has its own: that is a cluster.
 
-All chance is in which measured lot a lot is like, by a seed; so equal arguments give equal numbers.
+All chance is in the order in which measured lots come again, by a seed; so equal arguments give equal numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Service(Struct, frozen=True, kw_only=True):
     """Seconds that each part takes."""
 
     lots: tuple[float, ...]
-    """A worker's play of a lot, as measured: each is as likely."""
+    """A worker's play of a lot, as measured: each comes as often."""
     encode: float = 0.0
     """Writing a lot's traces, by the worker."""
     decode: float = 0.0
@@ -66,7 +66,7 @@ def simulate(
     seed: int = 0,
     cores: int | None = None,
 ) -> Simulated:
-    """Run it."""
+    """Run it; `steps` are looked at."""
     return _Run(service, workers, lag, lots, steps, seed, cores).go()
 
 
@@ -74,10 +74,14 @@ class _Run:
     def __init__(
         self, service: Service, workers: int, lag: int, lots: int, steps: int, seed: int, cores: int | None
     ) -> None:
-        self.service, self.workers, self.lag, self.lots, self.steps = service, workers, lag, lots, steps
+        self.service, self.workers, self.lag, self.lots = service, workers, lag, lots
+        self.steps = lag + 1 + steps
+        """The first are left out: their lots are dealt all at once."""
         self.cores = cores
         self.train_seconds = service.train * lots / len(service.lots)
         self.random = random.Random(seed)
+        self.deck: list[float] = []
+        """Measured lots that were not drawn yet since all of them were: so the mean is theirs."""
         self.now = 0.0
         self.running: list[_Work] = []
         """Where cores are shared, all that is under way; otherwise `self.heap`."""
@@ -91,7 +95,7 @@ class _Run:
         self.ends: list[float] = []
         self.waiting: deque[int] = deque()
         """Lots that nobody plays yet, by their steps."""
-        self.arrived = [0] * (steps + 2)
+        self.arrived = [0] * (self.steps + lag + 2)
         self.idle = list(range(workers))
         self.trainer: deque[tuple[str, float, int]] = deque()
         self.training = False
@@ -124,6 +128,12 @@ class _Run:
         self.running.remove(first)
         return first.then
 
+    def under_way(self) -> list[tuple[_Work, float]]:
+        """What is not done yet, and the seconds of it that are to come."""
+        if self.cores is None:
+            return [(work, end - self.now) for end, _, work in self.heap]
+        return [(work, work.left) for work in self.running]
+
     # -- who does what ----------------------------------------------------------------------------
 
     def go(self) -> Simulated:
@@ -133,10 +143,12 @@ class _Run:
             getattr(self, f"did_{kind}")(*rest)
             self.give()
             self.work()
-        left_out = min(self.lag + 1, self.steps - 1)
-        span = self.ends[-1] - self.ends[left_out - 1]
-        step = span / (self.steps - left_out)
+        span = self.ends[-1] - self.ends[self.lag]
+        step = span / (self.steps - 1 - self.lag)
         whole = self.ends[-1]
+        for work, left in self.under_way():
+            if work.part in self.busy:
+                self.busy[work.part] -= left
         shares = {part: spent / whole for part, spent in self.busy.items()}
         shares["workers"] /= self.workers
         trainer = shares["reading traces"] + shares["training"] + shares["publishing"]
@@ -147,8 +159,12 @@ class _Run:
         return Simulated(step_seconds=step, lots_per_second=self.lots / step, busy=shares, limit=limit)
 
     def deal(self) -> None:
-        """Steps may begin whose weights are there: those after max(0, n - 1 - lag) steps."""
-        while self.begun < self.steps and max(0, self.begun - self.lag) <= self.published:
+        """Steps may begin whose weights are there: those after max(0, n - 1 - lag) steps.
+
+        Also past the last that is looked at: a run that did not go on would have its last steps without the work for
+        later ones, and say more than its parts can do.
+        """
+        while max(0, self.begun - self.lag) <= self.published:
             self.begun += 1
             self.waiting.extend([self.begun] * self.lots)
         self.give()
@@ -176,7 +192,9 @@ class _Run:
         self.play(worker, step)
 
     def play(self, worker: int, step: int) -> None:
-        seconds = self.random.choice(self.service.lots) + self.service.encode
+        if not self.deck:
+            self.deck = self.random.sample(self.service.lots, len(self.service.lots))
+        seconds = self.deck.pop() + self.service.encode
         self.start("workers", seconds, ("play", worker, step))
 
     def did_play(self, worker: int, step: int) -> None:

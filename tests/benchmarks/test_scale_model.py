@@ -30,8 +30,8 @@ def test_with_lag_the_slower_side_is_the_step(workers: int) -> None:
     service = Service(lots=(0.5,) * 6, train=0.8, publish=0.2)
     found = simulate(service, workers=workers, lag=1, lots=6, steps=40)
     play, train = 0.5 * 6 / workers, 0.8 + 0.2
-    assert found.step_seconds == pytest.approx(max(play, train), rel=0.06)
-    assert found.limit == ("workers" if play > train else "training")
+    assert found.step_seconds == pytest.approx(max(play, train))
+    assert found.limit == ("workers" if play >= train else "training")
 
 
 def test_one_core_does_all_of_the_work_one_after_the_other() -> None:
@@ -39,9 +39,9 @@ def test_one_core_does_all_of_the_work_one_after_the_other() -> None:
     for workers in (1, 4):
         for lag in (0, 2):
             found = simulate(service, workers=workers, lag=lag, lots=6, steps=20, cores=1)
-            assert found.step_seconds == pytest.approx(
-                6 * (0.5 + 0.1 + 0.05) + 0.8 + 0.2, rel=0.2 if lag else 1e-9
-            )
+            # With lag, how much is under way when the first and the last step end is not the same.
+            slack = 0.03 if lag else 1e-9
+            assert found.step_seconds == pytest.approx(6 * (0.5 + 0.1 + 0.05) + 0.8 + 0.2, rel=slack)
 
 
 def test_a_store_that_serves_one_reader_at_a_time_becomes_the_limit() -> None:
@@ -49,6 +49,29 @@ def test_a_store_that_serves_one_reader_at_a_time_becomes_the_limit() -> None:
     found = simulate(service, workers=400, lag=3, lots=400, steps=8)
     assert found.limit == "store"
     assert found.lots_per_second == pytest.approx(1 / 0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("lag", [0, 1, 2, 4, 7])
+@pytest.mark.parametrize(("workers", "lots"), [(1, 8), (3, 8), (5, 16), (40, 8), (64, 256)])
+def test_no_rate_is_above_what_the_slower_side_can_do(workers: int, lots: int, lag: int) -> None:
+    """The trainer reads every lot, trains and publishes; a worker loads, plays and writes each of its lots."""
+    played = (0.28, 0.24, 0.19, 0.24, 0.2, 0.1, 0.24, 0.27)
+    service = Service(lots=played, encode=0.01, decode=0.02, train=0.4, publish=0.01, load=0.02, store=0.001)
+    found = simulate(service, workers=workers, lag=lag, lots=lots, steps=12, seed=7)
+    trainer = lots / (0.4 * lots / 8 + 0.02 * lots + 0.01)
+    player = workers / (sum(played) / 8 + 0.01 + 0.02)
+    assert found.lots_per_second < min(trainer, player) * 1.01
+    if lag:
+        assert found.lots_per_second > min(trainer, player) * 0.85
+    assert all(share < 1 + 1e-9 for share in found.busy.values())
+
+
+def test_what_an_untrained_team_reaches_by_luck_was_not_learned() -> None:
+    """With a lag of 2 the first three steps are untrained; steps 4, 5 and 6 are the first three that are not."""
+    told = [0.1, 0.1, 0.1, 0.5, 0.2, 0.1, 0.2, 0.1]
+    steps = [{"seconds": 10.0 + 3 * n, "regret": {"total": each}} for n, each in enumerate(told)]
+    assert scale.to_regret(steps, 2) == 15.0
+    assert scale.to_regret(steps, 5) is None
 
 
 def test_chance_is_of_the_seed_and_more_workers_are_not_slower() -> None:
