@@ -315,6 +315,33 @@ def test_the_plugin_touches_nothing_before_all_of_an_update_is_right(model: tupl
     assert plugin.BACKEND == "baton"
 
 
+def test_the_plugin_spares_rows_of_a_prompt_and_adds_what_there_is_to_add() -> None:
+    """As vLLM's CPU build does it: adapters of the output layer, picked by the rows of the tokens to draw."""
+
+    class Wrapper:
+        sampler_indices = torch.tensor([1, 0, 1, 1])
+
+        def add_lora_logits(self, y: Any, x: Any, down: Any, up: Any, scale: float) -> None:
+            small = torch.einsum("bi, boi -> bo", x, down[self.sampler_indices])
+            y += scale * torch.einsum("bi, boi -> bo", small, up[self.sampler_indices])
+
+    plugin, down = plugin_over_stand_ins(), torch.randn(3, 2, 5)
+    none, some = torch.zeros(3, 7, 2), torch.randn(3, 7, 2)
+    with pytest.raises(RuntimeError, match="size"):
+        Wrapper().add_lora_logits(torch.ones(9, 7), torch.randn(9, 5), down, none, 1.0)
+    plugin.spare_prompts(Wrapper)
+    plugin.spare_prompts(Wrapper)  # vLLM loads it once in each process, and perhaps again
+    prompt = torch.ones(9, 7)
+    Wrapper().add_lora_logits(prompt, torch.randn(9, 5), down, none, 1.0)
+    assert torch.equal(prompt, torch.ones(9, 7))
+    with pytest.raises(RuntimeError, match="size"):  # whose rows they are is not known: no silent guess
+        Wrapper().add_lora_logits(torch.ones(9, 7), torch.randn(9, 5), down, some, 1.0)
+    drawn, rows = torch.zeros(4, 7), torch.randn(4, 5)
+    Wrapper().add_lora_logits(drawn, rows, down, some, 2.0)
+    for row, adapter in enumerate([1, 0, 1, 1]):
+        assert torch.allclose(drawn[row], 2.0 * (some[adapter] @ (down[adapter] @ rows[row])), atol=1e-5)
+
+
 def test_a_server_that_tells_nothing_of_what_it_draws_is_no_server_to_push_to(model: tuple[Any, Any]) -> None:
     mine, _ = model
     probe = probe_of(mine)

@@ -35,6 +35,31 @@ def register() -> None:
     if BACKEND not in WeightTransferEngineFactory._registry:
         module, _, name = ENGINE.partition(":")
         WeightTransferEngineFactory.register_engine(BACKEND, module, name)
+    try:
+        from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
+    except ImportError:  # a build that has it elsewhere, or not at all
+        return
+    spare_prompts(PunicaWrapperCPU)
+
+
+def spare_prompts(wrapper: Any) -> None:
+    """Log-probabilities of a prompt may be asked for beside other calls, on a server that takes adapters.
+
+    To what the output layer gives, vLLM's CPU build adds that layer's adapters by the rows of the tokens to draw, also
+    where the rows are a prompt's; then their numbers differ, and the server ends. Where no adapter is on the output
+    layer, as none of Baton's is, there is nothing to add.
+    """
+    plain = wrapper.add_lora_logits
+    if getattr(plain, "spares_prompts", False):
+        return
+
+    def add_lora_logits(self: Any, y: Any, x: Any, down: Any, up: Any, *args: Any, **more: Any) -> Any:
+        if x.numel() // x.shape[-1] != self.sampler_indices.shape[0] and not up.any():
+            return y
+        return plain(self, y, x, down, up, *args, **more)
+
+    add_lora_logits.spares_prompts = True  # type: ignore[attr-defined]
+    wrapper.add_lora_logits = add_lora_logits
 
 
 @dataclass
