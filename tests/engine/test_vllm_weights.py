@@ -289,8 +289,13 @@ def test_a_server_of_our_own_that_died_is_started_again_with_what_it_had(
     assert isinstance(after, Answer)
     assert list(after.completion_ids or ()) == list(before.completion_ids or ())
     assert host.generation == 1
-    for each in opened:
-        each.__exit__(None, None, None)
+    texts = [([7, 7, 2], [9, 11]), ([5], [270])]
+    told = engine.score_all(texts)
+    opened[-1].__exit__(None, None, None)
+    dead = True
+    assert engine.score_all(texts) == pytest.approx(told, abs=1e-5)
+    assert host.generation == 2
+    opened[-1].__exit__(None, None, None)
     assert isinstance(server, MockVllm)
 
 

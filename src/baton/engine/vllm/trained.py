@@ -203,8 +203,13 @@ class TrainedEngine:
         return [float(sum(each)) for each in found]
 
     def score_all(self, texts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
-        """`scores`, from any thread."""
-        return self._host.run(lambda: self.scores(texts))
+        """`scores`, from any thread. A server of our own that died is started again."""
+        try:
+            return self._host.run(lambda: self.scores(texts))
+        except NoAnswer:
+            if not self._repaired():
+                raise
+            return self._host.run(lambda: self.scores(texts))
 
     def close(self) -> None:
         """Let go of the server."""
