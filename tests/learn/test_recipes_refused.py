@@ -152,6 +152,10 @@ CASES = {
         "flagship", ["credit.0.weight=2"], "credit.0.weight = 2.0 would do nothing",
     ),
     "a credit's mean there": ("flagship", ["credit.0.centre=true"], "credit.0.centre = True would do nothing"),
+    "an engine without an address": ("grpo", ["policies.main.engine=vllm"], "policies.main.engine is 'vllm'; expected"),
+    "an engine that cannot be given weights": (
+        "grpo", ["policies.main.engine=openai:gpt@http://127.0.0.1:9"], 'model = "openai:gpt@http://127.0.0.1:9"',
+    ),
     "a credit's unit there": ("flagship", ["credit.0.unit=message"], "credit.0.unit = message would do nothing"),
     "another estimator there": ("flagship", ["credit.0.estimator=group"], "estimator group would train nothing"),
     "a price of invalid answers there": ("flagship", ["train.invalid=50"], "train.invalid = 50.0 would do nothing"),

@@ -83,9 +83,9 @@ def _check_scale(scale: ScalePart) -> None:
         if (given := getattr(scale, name)) != getattr(plain, name):
             needs = "scale.rollout_workers=2" if not scale.rollout_workers else "scale.workers=ray"
             of = (
-                "rollout workers, and there are none"
-                if not scale.rollout_workers
-                else "Ray's, and workers are processes"
+                "Ray's, and workers are processes"
+                if scale.rollout_workers
+                else "rollout workers, and there are none"
             )
             raise UsageError(
                 f"scale.{name} = {given!r} is of {of}, so it would do nothing. Type: --set {needs}, or leave it out."
@@ -226,6 +226,17 @@ def check_names(recipe: Recipe) -> None:
     for kind, name in extensions(recipe):
         if kind in _NAMED:
             registry.resolve(kind, name)
+    for name, part in recipe.policies.items():
+        if part.engine is not None and not part.engine.startswith(("vllm:", "tinker:")):
+            frozen = (
+                f'; a server that answers as it is, frozen: model = "{part.engine}"'
+                if ":" in part.engine
+                else ""
+            )
+            raise UsageError(
+                f"policies.{name}.engine is {part.engine!r}; expected vllm:local, vllm:URL or tinker:URL, who are given "
+                f"the weights that are trained{frozen}. Leave it out for this process."
+            )
 
 
 def check_credit(recipe: Recipe, stage: Stage) -> None:
