@@ -43,6 +43,24 @@ def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return dict(json.loads(capsys.readouterr().out))
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["scale.stragglers=carry", "scale.rollout_workers=2"],
+        ["policies.main.engine=vlm:http://127.0.0.1:9"],
+        ["scale.restarts=7"],
+    ],
+)
+@pytest.mark.usefixtures("quick")
+def test_what_training_refuses_is_in_the_way(changes: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """The words of the refusal itself: nobody learns of it only when the run is started."""
+    typed = [word for change in changes for word in ("--set", change)]
+    assert main(["doctor", "grpo", *typed, "--json"]) == 1
+    bad = [each for each in told(capsys)["recipe"] if each["state"] == "bad"]
+    assert [each["part"] for each in bad] == ["recipe"]
+    assert changes[0].partition("=")[0] in bad[0]["said"]
+
+
 @pytest.mark.usefixtures("quick")
 def test_every_line_is_of_this_machine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["doctor", "--json", "--out", str(tmp_path / "not" / "there")]) == 0

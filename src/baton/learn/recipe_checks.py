@@ -81,12 +81,9 @@ def _check_scale(scale: ScalePart) -> None:
     plain = ScalePart()
     for name in _OF_WORKERS if not scale.rollout_workers else _OF_RAY if scale.workers != "ray" else ():
         if (given := getattr(scale, name)) != getattr(plain, name):
-            needs = "scale.rollout_workers=2" if not scale.rollout_workers else "scale.workers=ray"
-            of = (
-                "Ray's, and workers are processes"
-                if scale.rollout_workers
-                else "rollout workers, and there are none"
-            )
+            needs, of = "scale.workers=ray", "Ray's, and workers are processes"
+            if not scale.rollout_workers:
+                needs, of = "scale.rollout_workers=2", "rollout workers, and there are none"
             raise UsageError(
                 f"scale.{name} = {given!r} is of {of}, so it would do nothing. Type: --set {needs}, or leave it out."
             )
@@ -228,14 +225,9 @@ def check_names(recipe: Recipe) -> None:
             registry.resolve(kind, name)
     for name, part in recipe.policies.items():
         if part.engine is not None and not part.engine.startswith(("vllm:", "tinker:")):
-            frozen = (
-                f'; a server that answers as it is, frozen: model = "{part.engine}"'
-                if ":" in part.engine
-                else ""
-            )
             raise UsageError(
-                f"policies.{name}.engine is {part.engine!r}; expected vllm:local, vllm:URL or tinker:URL, who are given "
-                f"the weights that are trained{frozen}. Leave it out for this process."
+                f"policies.{name}.engine is {part.engine!r}; expected vllm:local, vllm:URL or tinker:URL, which are "
+                f'given what is trained. Leave it out, or ask a server as it is, frozen: model = "{part.engine}".'
             )
 
 

@@ -39,6 +39,8 @@ def fits(recipe: Recipe, machine: list[Diagnosis]) -> Iterator[Diagnosis]:
     """Whether what `[scale]` and `engine` ask for can run here, by what was found of the machine."""
     scale = recipe.scale
     state = {each.part: each for each in machine}
+    if "torch" not in state or state["torch"].state == "ok":
+        yield from _refused(recipe)
     if scale.rollout_workers:
         yield from _workers(recipe)
     if scale.trainer_processes > 1:
@@ -50,6 +52,16 @@ def fits(recipe: Recipe, machine: list[Diagnosis]) -> Iterator[Diagnosis]:
             yield from _engine(f"policies.{name}.engine", part.engine, Path(part.model))
     if not scale.rollout_workers and scale.trainer_processes == 1:
         yield Diagnosis(part="scale", state="ok", said="one process plays and trains: nothing else is needed")
+
+
+def _refused(recipe: Recipe) -> Iterator[Diagnosis]:
+    """What training would refuse of the recipe before it begins, such as parts that cannot go together."""
+    from baton.compose.training import check_trainable  # loads torch, which may not be there
+
+    try:
+        check_trainable(recipe)
+    except BatonError as error:
+        yield Diagnosis(part="recipe", state="bad", said=str(error))
 
 
 def _workers(recipe: Recipe) -> Iterator[Diagnosis]:
