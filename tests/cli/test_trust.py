@@ -18,7 +18,7 @@ from baton.cli import main
 from baton.cli.view import attached
 from baton.errors import UsageError
 from baton.trace.formats import read, write
-from baton.view.web.attached import Change
+from baton.view.web.attached import Change, ForkWatch
 
 MODULE = """
 from pathlib import Path
@@ -185,11 +185,11 @@ def test_the_page_refuses_as_well(here: Path) -> None:
     fork = attached(forks=True).fork
     assert fork is not None
     with pytest.raises(UsageError, match="--trust"):
-        fork(path, trace, change)
+        fork(path, trace, change, ForkWatch())
     assert not (here / "imported").exists()
     trusting = attached(forks=True, trust=True).fork
     assert trusting is not None
-    assert trusting(path, trace, change).trace.events
+    assert trusting(path, trace, change, ForkWatch()).trace.events
     assert (here / "imported").exists()
 
 
