@@ -278,6 +278,12 @@ def test_no_server_where_one_was_named_is_one_line() -> None:
         make_trainer(recipe(URL))
 
 
+def test_a_server_that_is_not_there_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no vLLM server answers"):
+        make_trainer(recipe(f"{URL}?shared={tmp_path}"))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_two_policies_do_not_push_all_weights_to_one_server() -> None:
     two = """
 [policies.other]

@@ -163,12 +163,16 @@ class Servers:
                 f"shared=DIR"
             ) from None
         keep = self.keep * len(names)
-        if spec.url is None:
-            self._hosts[key] = _local(part, spec, folder, model, tokenizer, num_adapters=keep)
-        else:
-            client = VllmClient(spec.url)
-            served = spec.options.get("model") or _served_name(names[0], client)
-            self._hosts[key] = (Host(client, folder), served, folder)
+        try:
+            if spec.url is None:
+                self._hosts[key] = _local(part, spec, folder, model, tokenizer, num_adapters=keep)
+            else:
+                client = VllmClient(spec.url)
+                served = spec.options.get("model") or _served_name(names[0], client)
+                self._hosts[key] = (Host(client, folder), served, folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         # Not at `close`, after which a run may still be looked at: with the last who holds the server.
         weakref.finalize(self._hosts[key][0], shutil.rmtree, folder, ignore_errors=True)
 
