@@ -23,7 +23,7 @@ import team_trace
 from baton.cli import main
 from baton.cli.view import attached
 from baton.trace import Trace, read, write
-from baton.view.web.server import listen, make_app
+from baton.view.web.server import listen, make_app, server_of
 from baton.view.web.traces import Library
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -58,15 +58,13 @@ class Site:
     """A viewer on this machine with something of everything."""
 
     def __init__(self, folder: Path, *, fill: bool = True) -> None:
-        import uvicorn
-
         self.folder = folder
         if fill:
             self.fill(folder)
         app = make_app(Library([folder]), attached(forks=True))
         at = listen(0)
         self.address = f"http://127.0.0.1:{at.getsockname()[1]}/"
-        self.server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+        self.server = server_of(app)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [at]})
         self.thread.start()
 

@@ -2,6 +2,7 @@
 
 import { DiffPage } from "./diff_page.js";
 import { h, replace, say, tip } from "./dom.js";
+import { whenCutOff } from "./live.js";
 import { nextTheme, restoreTheme, theme } from "./palette.js";
 import { PlacesPage } from "./places_page.js";
 import { RunPage } from "./run_page.js";
@@ -112,6 +113,11 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
+const lost = h("div", { class: "lost", role: "alert", hidden: true }, "The viewer does not answer. Is `baton view` still running? What is shown may be old.");
+document.body.prepend(lost);
+whenCutOff((answers) => {
+  lost.hidden = answers;
+});
 restoreTheme();
 addEventListener("hashchange", open);
 open();

@@ -1,13 +1,12 @@
 // A place: the traces in it with search, filter and sort; for a training run its report around them. Live while it is written.
 
 import { h, replace, select } from "./dom.js";
+import { watch } from "./live.js";
 import { forget, pair, pick, picked } from "./picks.js";
 import { Report } from "./report.js";
 import { ask } from "./source.js";
 import { Table } from "./table.js";
 import { number, seconds, visible } from "./text.js";
-
-const POLL_MS = 2000;
 
 export class RunPage {
   constructor(host, params, context) {
@@ -32,11 +31,12 @@ export class RunPage {
     this.build();
     this.showRows(first);
     if (this.training) await this.update();
-    this.timer = setInterval(() => this.poll(), POLL_MS);
+    this.unwatch = [watch("rows", { place: this.place }, (told) => this.rowsChanged(told))];
+    if (this.training) this.unwatch.push(watch("training", { place: this.place }, ({ stamp }) => stamp !== this.seen && this.tried(this.update())));
   }
 
   destroy() {
-    clearInterval(this.timer);
+    this.unwatch?.forEach((end) => end());
   }
 
   build() {
@@ -116,18 +116,28 @@ export class RunPage {
     this.table.set(rows);
   }
 
-  async poll() {
-    if (document.hidden || this.busy) return;
+  // What is told while one question is out is asked for after it.
+  async rowsChanged({ error }) {
+    if (error) {
+      this.state.textContent = error;
+      return;
+    }
+    this.again = this.busy;
+    if (this.busy) return;
     this.busy = true;
-    try {
-      if (this.training) await this.update();
-      const found = await ask("rows", { place: this.place, stamp: this.stamp ?? "" });
+    await this.tried(ask("rows", { place: this.place, stamp: this.stamp ?? "" }).then((found) => {
       if (!found.unchanged) this.showRows(found);
       else this.state.textContent = number(this.rows.length);
+    }));
+    this.busy = false;
+    if (this.again) this.rowsChanged({});
+  }
+
+  async tried(work) {
+    try {
+      await work;
     } catch (error) {
       this.state.textContent = error.message;
-    } finally {
-      this.busy = false;
     }
   }
 

@@ -6,6 +6,7 @@ import { h, replace, select, toggle } from "./dom.js";
 import { GraphView } from "./graph.js";
 import { Lanes } from "./lanes.js";
 import { legend } from "./legend.js";
+import { watch } from "./live.js";
 import { Model } from "./model.js";
 import { NetworkView } from "./network.js";
 import { Scene } from "./scene.js";
@@ -24,7 +25,6 @@ const VIEWS = {
   network: ["Messages", NetworkView],
   summary: ["Who earned what", SummaryView],
 };
-const POLL_MS = 1500;
 
 export class TracePage {
   constructor(host, params, context) {
@@ -48,11 +48,11 @@ export class TracePage {
       this.scene.set({ ledger });
       this.tools();
     }).catch(() => {});
-    if (!model.about.finished && !exported) this.timer = setInterval(() => this.poll(), POLL_MS);
+    if (!model.about.finished) this.unwatch = watch("trace", this.place, (found) => this.grown(found));
   }
 
   destroy() {
-    clearInterval(this.timer);
+    this.unwatch?.();
     this.view?.destroy();
     this.scrubber?.destroy();
     this.off?.();
@@ -195,22 +195,27 @@ export class TracePage {
   }
 
   // A trace that is still being written: when it has grown, draw what there is now.
-  async poll() {
-    if (document.hidden || this.busy) return;
+  async grown({ stamp, error }) {
+    if (error) return this.notes(error);
+    this.latest = stamp;
+    if (this.busy) return undefined;
     this.busy = true;
     try {
-      const { stamp } = await ask("stamp", this.place);
-      if (stamp === this.scene.model.stamp) return;
-      const model = new Model(await ask("trace", this.place), this.place);
-      const chosen = this.scene.selected === null ? -1 : model.ids.indexOf(this.scene.model.ids[this.scene.selected]);
-      this.scene.set({ model, selected: chosen < 0 ? null : chosen });
-      heading(this.head, model, this.context);
-      this.notes();
-      if (model.about.finished) clearInterval(this.timer);
-    } catch (error) {
-      this.notes(error.message);
+      while (this.latest !== this.scene.model.stamp) {
+        const wanted = this.latest;
+        const model = new Model(await ask("trace", this.place), this.place);
+        const chosen = this.scene.selected === null ? -1 : model.ids.indexOf(this.scene.model.ids[this.scene.selected]);
+        this.scene.set({ model, selected: chosen < 0 ? null : chosen });
+        heading(this.head, model, this.context);
+        this.notes();
+        if (model.about.finished) return this.unwatch();
+        if (this.latest === wanted) break; // it may have grown again since it was read: that is told as well
+      }
+    } catch (problem) {
+      this.notes(problem.message);
     } finally {
       this.busy = false;
     }
+    return undefined;
   }
 }

@@ -21,8 +21,8 @@ from baton.view.web.detail import Details, content
 from baton.view.web.diff import changed_words, compare
 from baton.view.web.fork_desk import ForkDesk, save_fork
 from baton.view.web.picture import picture
-from baton.view.web.places import modified
-from baton.view.web.run_answers import run_answer
+from baton.view.web.places import Place, modified
+from baton.view.web.run_answers import run_answer, run_stamp
 from baton.view.web.taint_overlay import overlay
 from baton.view.web.traces import Library
 
@@ -61,6 +61,19 @@ class Answers:
             "forking": lambda query: self._desk.told(_text(query, "job")),
             "words": self._words,
         }
+
+        self._watched: dict[str, Callable[[Query], str]] = {
+            "places": lambda _query: _stamped(self._setup({})["places"]),
+            "rows": lambda query: self._library.rows_stamp(_text(query, "place")),
+            "training": lambda query: run_stamp(self._training_place(query).path),
+            "trace": lambda query: self._library.stamp(_text(query, "place"), _text(query, "id")),
+        }
+
+    def stamp_of(self, name: str, query: Query) -> str:
+        """Changes whenever what can be watched under this name does."""
+        if name not in self._watched:
+            raise UsageError(f"{name!r} cannot be watched. {nearest(name, self._watched)}")
+        return self._watched[name](query)
 
     def get(self, name: str, query: Query) -> Any:
         """Raises `BatonError` with what is wrong."""
@@ -101,17 +114,19 @@ class Answers:
 
     def _rows(self, query: Query) -> dict[str, Any]:
         rows, complete, problem = self._library.rows(_text(query, "place"))
-        made = msgspec.json.encode([rows, complete, problem])
-        stamp = blake2b(made, digest_size=8).hexdigest()
+        stamp = _stamped([rows, complete, problem])
         if query.get("stamp") == stamp:  # a page that asks every other second need not get it all again
             return {"stamp": stamp, "unchanged": True}
         return {"rows": rows, "complete": complete, "problem": problem, "stamp": stamp}
 
     def _training(self, query: Query) -> dict[str, Any]:
+        return run_answer(self._training_place(query).path, query.get("stamp", ""))
+
+    def _training_place(self, query: Query) -> Place:
         place = self._library.place(_text(query, "place"))
         if not place.training:
             raise UsageError(f"{place.key} is no training run.")
-        return run_answer(place.path, query.get("stamp", ""))
+        return place
 
     def _trace(self, query: Query) -> msgspec.Raw:
         trace, stamp = self._library.trace(_text(query, "place"), _text(query, "id"))
@@ -171,6 +186,10 @@ def regret(trace: Trace, attached: Attached) -> dict[str, Any]:
     for loss in ledger["losses"]:
         loss["row"] = trace.position.get(loss["event"])
     return dict(ledger)
+
+
+def _stamped(content: Any) -> str:
+    return blake2b(msgspec.json.encode(content), digest_size=8).hexdigest()
 
 
 def _said(trace: Trace, row: int) -> str:

@@ -23,7 +23,7 @@ _SVG_NAMES = {"viewbox": "viewBox"}
 
 def run_answer(folder: Path, stamp: str) -> dict[str, Any]:
     """The heading and the sections; no more than that nothing changed, where `stamp` is of what the page has."""
-    now = _stamp(folder)
+    now = run_stamp(folder)
     if now == stamp:
         return {"stamp": now, "unchanged": True}
     run = read_run(folder)
@@ -70,7 +70,7 @@ class _Reader(HTMLParser):
         self._open[-1].append(data)
 
 
-def _stamp(folder: Path) -> str:
+def run_stamp(folder: Path) -> str:
     """A short hash that changes whenever one of the run's files does: of their sizes and times."""
     told = []
     for name in _FILES:

@@ -25,9 +25,11 @@ from baton.errors import BatonError, MissingExtraError, UsageError
 from baton.view.web.answers import Answers
 from baton.view.web.assets import PAGE, index, script, style
 from baton.view.web.attached import Attached, Change
+from baton.view.web.stream import Glances, changes, checked_topics
 from baton.view.web.traces import Library
 
 if TYPE_CHECKING:
+    import uvicorn
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
@@ -71,12 +73,13 @@ def make_app(library: Library, attached: Attached, *, key: str | None = None) ->
         from starlette.concurrency import run_in_threadpool
         from starlette.middleware import Middleware
         from starlette.middleware.base import BaseHTTPMiddleware
-        from starlette.responses import RedirectResponse, Response
+        from starlette.responses import RedirectResponse, Response, StreamingResponse
         from starlette.routing import Route
     except ImportError:
         raise MissingExtraError("the web viewer", "view") from None
 
     answers = Answers(library, attached)
+    glances = Glances(answers.stamp_of)
     token = secrets.token_urlsafe(32)
 
     def reply(content: Any, status: int = 200) -> Response:
@@ -125,6 +128,12 @@ def make_app(library: Library, attached: Attached, *, key: str | None = None) ->
             found, status = await run_in_threadpool(_answered, answers.act, name, query)
         return reply(found, status)
 
+    async def stream(request: Request) -> Response:
+        topics, status = _answered(checked_topics, request.query_params.getlist("watch"))
+        if status != 200:
+            return reply(topics, status)
+        return StreamingResponse(changes(glances, topics), media_type="text/event-stream")
+
     async def page(request: Request) -> Response:
         name = request.path_params.get("name", "")
         if name not in _FILES:
@@ -132,15 +141,18 @@ def make_app(library: Library, attached: Attached, *, key: str | None = None) ->
         made, kind = _FILES[name]
         return Response(made(), media_type=kind)
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/", page),
             Route("/page/{name:path}", page),
             *(Route(f"/api/{name}", change, methods=["POST"]) for name in ("fork", "cancel", "save")),
+            Route("/api/stream", stream),
             Route("/api/{name}", ask),
         ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
     )
+    app.state.glances = glances
+    return app
 
 
 def _cookie(request: Request) -> str:
@@ -197,10 +209,20 @@ def listen(port: int | None) -> socket.socket:
 
 def serve(app: Starlette, at: socket.socket) -> None:
     """Answer requests on this socket until Ctrl-C."""
+    with contextlib.suppress(KeyboardInterrupt):
+        server_of(app).run(sockets=[at])
+
+
+def server_of(app: Starlette) -> uvicorn.Server:
+    """The server of an application that `make_app` made. When it is to end, it ends the pages' channels first."""
     try:
         import uvicorn
     except ImportError:
         raise MissingExtraError("the web viewer", "view") from None
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"))
-    with contextlib.suppress(KeyboardInterrupt):
-        server.run(sockets=[at])
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            app.state.glances.end()  # pages listen without end, and a server waits for whom it answers
+            await super().shutdown(sockets)
+
+    return Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"))

@@ -86,6 +86,16 @@ class Library:
         made = [_row(trace) for (at, _), trace in self._forks.items() if at == key]
         return [*rows, *made], complete, problem
 
+    def rows_stamp(self, key: str) -> str:
+        """Changes whenever the lines about a place may have."""
+        place = self.place(key)
+        if place.training and not place.has_traces:
+            return "empty"
+        with self._lock:
+            listed = self._lists.setdefault(key, _List(place.traces))
+        forks = sum(at == key for at, _ in self._forks)
+        return f"{forks} {listed.stamp()}"
+
     def places_with(self, trace_id: str) -> list[str]:
         """Places that hold a trace of this name, as far as they can be read."""
         found = []
@@ -165,6 +175,11 @@ class _List:
             raise self._error
         problem = None if self._error is None else str(self._error)
         return [row for _, row in list(self._rows.values())], complete, problem
+
+    def stamp(self) -> str:
+        """Changes with the files, and while they are read."""
+        busy = self._thread is not None and self._thread.is_alive()
+        return f"{busy} {len(self._rows)} {_directory_stamp(self._path)}"
 
     def _read(self) -> None:
         self._error = None
