@@ -20,6 +20,7 @@ from baton.games.game import Game, State
 from baton.games.game_trace import played, regret_of_trace
 from baton.games.on_team import steps_of
 from baton.games.solve import Solution, solve
+from baton.measure.prices import PriceTable, read_prices
 from baton.registry import TRUST
 from baton.team.action import Stop
 from baton.team.forking import Fork
@@ -42,7 +43,8 @@ _ROUNDING = 1e-12  # of a solver's values: less is no loss
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "PATH is a file or store of traces, sealed shards, what `baton train` wrote, or a directory of these.\n"
-        "The page is served to this machine alone; nothing is changed and nothing is sent anywhere.\n\n"
+        "The page is served to this machine alone, and nothing is sent anywhere. What is written is what you\n"
+        "write on it (notes, in NAME.notes beside what they are about) and forks that you keep.\n\n"
         "examples:\n  baton view runs\n  baton view before.jsonl after.jsonl\n  baton view runs/sum --fork"
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", help="where traces are")
@@ -53,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fork", action="store_true", help="attach the runtime: traces can be run again with a change"
     )
+    parser.add_argument("--prices", metavar="FILE", help="what models cost, for a million tokens, in TOML")
     add_policy(parser, "for forks, another engine: P or ROLE=P")
     add_trust(parser)
 
@@ -70,8 +73,10 @@ def run(args: argparse.Namespace) -> int:
         if given and not args.fork:
             raise UsageError(f"{option} is for forks. Type: --fork as well")
     policies = parse_policies(args.policy)
+    prices = PriceTable() if args.prices is None else read_prices(Path(args.prices))
     key = None if args.no_key else secrets.token_urlsafe(18)
-    app = make_app(Library(paths), attached(forks=args.fork, policies=policies, trust=args.trust), key=key)
+    given = attached(forks=args.fork, policies=policies, trust=args.trust, prices=prices)
+    app = make_app(Library(paths), given, key=key)
     at = listen(args.port)
     query = "" if key is None else f"?key={key}"
     say(f"Open http://127.0.0.1:{at.getsockname()[1]}/{query} in a browser. Ctrl-C ends it.")
@@ -90,13 +95,21 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def attached(*, forks: bool = False, policies: dict[str, str] | None = None, trust: bool = False) -> Attached:
+def attached(
+    *,
+    forks: bool = False,
+    policies: dict[str, str] | None = None,
+    trust: bool = False,
+    prices: PriceTable | None = None,
+) -> Attached:
     """What the viewer needs of packages it does not know."""
 
     def again(at: Path, trace: Trace, change: Change, watch: ForkWatch) -> ForkMade:
         return _fork(at, trace, change, watch, policies or {}, trust)
 
-    return Attached(ledger=_ledger, advantages=_advantages, fork=again if forks else None)
+    return Attached(
+        ledger=_ledger, advantages=_advantages, fork=again if forks else None, prices=prices or PriceTable()
+    )
 
 
 def _regret(solution: Solution, state: State, option: str) -> float:

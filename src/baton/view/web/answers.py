@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
+from pathlib import Path
 from secrets import token_urlsafe
 from typing import Any
 
@@ -13,6 +14,7 @@ import msgspec
 
 from baton import __version__
 from baton.errors import BatonError, UsageError, nearest
+from baton.measure.prices import price
 from baton.trace.formats.decoding import no_collection
 from baton.trace.trace import Trace
 from baton.view.report.run_files import run_of
@@ -20,6 +22,7 @@ from baton.view.web.attached import Attached, Change
 from baton.view.web.detail import Details, content
 from baton.view.web.diff import changed_words, compare
 from baton.view.web.fork_desk import ForkDesk, save_fork
+from baton.view.web.noted import NoteChange, change_note, notes_of
 from baton.view.web.picture import picture
 from baton.view.web.places import Place, modified
 from baton.view.web.run_answers import run_answer, run_stamp
@@ -34,8 +37,8 @@ Query = Mapping[str, str]
 class Answers:
     """Answers about the traces of a library.
 
-    Everything is read-only but `fork`, which keeps to memory, and what a person has `act` do: it writes beside what was
-    given, never into it.
+    Everything is read-only but `fork`, which keeps to memory, and what a person has `note` and `act` do: they write
+    beside what was given, never into it.
     """
 
     def __init__(self, library: Library, attached: Attached) -> None:
@@ -60,6 +63,8 @@ class Answers:
             "where": self._where,
             "forking": lambda query: self._desk.told(_text(query, "job")),
             "words": self._words,
+            "notes": lambda query: notes_of(self._path(query), _text(query, "id")),
+            "cost": lambda query: price(self._of(query), self._attached.prices),
         }
 
         self._watched: dict[str, Callable[[Query], str]] = {
@@ -92,6 +97,13 @@ class Answers:
         self._library.add_fork(key, made.trace)
         fields = msgspec.structs.asdict(made)
         return {"id": made.trace.trace_id, **{name: fields[name] for name in fields if name != "trace"}}
+
+    def note(self, query: Query, change: NoteChange) -> dict[str, Any]:
+        """Write a note on a trace that is there, or on an event of it; the place's notes lie beside it."""
+        trace = self._of(query)
+        if change.event is not None and change.event not in trace.position:
+            raise UsageError(f"the trace {trace.trace_id} has no event {change.event[:80]!r}.")
+        return change_note(self._path(query), trace.trace_id, change)
 
     def act(self, name: str, query: Query) -> dict[str, Any]:
         """What else the page may have done: call a fork off, keep one on disk."""
@@ -159,6 +171,9 @@ class Answers:
         other, _ = self._library.trace(_text(query, "place2"), _text(query, "id2"))
         texts = [_said(trace, _number(query, at)) for trace, at in ((self._of(query), "at"), (other, "at2"))]
         return {"words": changed_words(*texts)}
+
+    def _path(self, query: Query) -> Path:
+        return self._library.place(_text(query, "place")).path
 
     def _of(self, query: Query) -> Trace:
         return self._library.trace(_text(query, "place"), _text(query, "id"))[0]

@@ -13,6 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 from baton.errors import BatonError
+from baton.measure.prices import PriceTable
 from baton.measure.safety.taint import Labels
 from baton.trace.records import Floats
 from baton.trace.trace import Trace
@@ -99,3 +100,5 @@ class Attached(Struct, frozen=True, kw_only=True):
     """(where the trace is, trace, change, who watches)"""
     labels: Labels = Labels()
     """What tools are labelled as, for following taint."""
+    prices: PriceTable = PriceTable()
+    """What models cost, as a person says; empty: nobody said, and no price is known."""

@@ -17,7 +17,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ from baton.errors import BatonError, MissingExtraError, UsageError
 from baton.view.web.answers import Answers
 from baton.view.web.assets import PAGE, index, script, style
 from baton.view.web.attached import Attached, Change
+from baton.view.web.noted import NoteChange
 from baton.view.web.stream import Glances, changes, checked_topics
 from baton.view.web.traces import Library
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 
+T = TypeVar("T")
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _OWN = ("same-origin", "none")  # what a browser says of the page itself, and of a typed address
 _MOST_POSTED_BYTES = 1_000_000
@@ -123,7 +125,13 @@ def make_app(library: Library, attached: Attached, *, key: str | None = None) ->
                 return reply({"error": f"a change has at most {_MOST_POSTED_BYTES:,} bytes."}, 413)
         query, name = request.query_params, request.url.path.rpartition("/")[2]
         if name == "fork":
-            found, status = await run_in_threadpool(_answered, _forked, answers, query, bytes(body))
+            found, status = await run_in_threadpool(
+                _answered, _read, answers.fork, query, bytes(body), Change
+            )
+        elif name == "note":
+            found, status = await run_in_threadpool(
+                _answered, _read, answers.note, query, bytes(body), NoteChange
+            )
         else:
             found, status = await run_in_threadpool(_answered, answers.act, name, query)
         return reply(found, status)
@@ -145,7 +153,7 @@ def make_app(library: Library, attached: Attached, *, key: str | None = None) ->
         routes=[
             Route("/", page),
             Route("/page/{name:path}", page),
-            *(Route(f"/api/{name}", change, methods=["POST"]) for name in ("fork", "cancel", "save")),
+            *(Route(f"/api/{name}", change, methods=["POST"]) for name in ("fork", "note", "cancel", "save")),
             Route("/api/stream", stream),
             Route("/api/{name}", ask),
         ],
@@ -177,12 +185,13 @@ def _answered(function: Callable[..., Any], *given: Any) -> tuple[Any, int]:
         return {"error": f"the viewer failed on this ({type(error).__name__}); the terminal says more."}, 500
 
 
-def _forked(answers: Answers, query: Any, body: bytes) -> Any:
+def _read(act: Callable[[Any, T], Any], query: Any, body: bytes, kind: type[T]) -> Any:
+    """Do what was posted, where it is what it has to be."""
     try:
-        change = msgspec.json.decode(body, type=Change)
+        change = msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"the change cannot be read: {error}.") from None
-    return answers.fork(query, change)
+    return act(query, change)
 
 
 def _host(header: str) -> str:
