@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from baton.team.budget import Limits
+from baton.team.shared_memory import SharedMemory
 from baton.team.team import Assignment, Team
 from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
@@ -35,6 +36,7 @@ def make_team(
     *,
     limits: Limits | None = None,
     clock: Literal["virtual", "real"] = "virtual",
+    shared_memory: SharedMemory | None = None,
     **params: Any,
 ) -> tuple[Team, Assignment]:
     """A team of chaotic agents on a task."""
@@ -42,7 +44,8 @@ def make_team(
     shape = make_topology(topology, **params)
     team = Team.of(
         shape,
-        chaos_engine(shape.roles),
+        chaos_engine(shape.roles if shared_memory is None else shared_memory.given_to(shape.roles)),
+        shared_memory=shared_memory,
         tools=TOOLS,
         seed=seed,
         clock=clock,

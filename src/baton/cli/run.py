@@ -79,6 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_repeated(parser, "--tool", "NAME", "one more tool for the team")
     add_repeated(parser, "--aggregator", "NAME", "one more way to fuse answers")
+    parser.add_argument(
+        "--shared-memory", action="store_true", help="a memory that all agents may write to and read"
+    )
     add_repeated(
         parser, "--accuracies", "TRACE", "weigh votes (log_odds) by how often agents were right there"
     )
@@ -91,6 +94,8 @@ def run(args: argparse.Namespace) -> int:
     if not 0 <= args.seed < 2**63:
         raise UsageError(f"--seed {args.seed}: expected a whole number from 0 to 2^63 - 1.")
     written = parse_settings(args.set)
+    if args.shared_memory:
+        written.setdefault("shared_memory", {})
     typed = Settings(
         task=args.task,
         topology=args.topology or usual_topology(args.task, written["task_settings"]),

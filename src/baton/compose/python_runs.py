@@ -25,7 +25,7 @@ from baton.engine.scripted import ScriptedEngine
 from baton.errors import UsageError
 from baton.tasks.task import Task
 from baton.team import forks, running
-from baton.team.action import VERBS, Action
+from baton.team.action import EVERY_VERB, Action
 from baton.team.aggregate import Aggregator
 from baton.team.forking import Fork
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
@@ -262,7 +262,7 @@ def parse_action(action: str | Action) -> Action:
     """One command of the lines surface, such as `stop 42`."""
     if not isinstance(action, str):
         return action
-    (parsed, *more) = Lines().parse(action, frozenset(VERBS))
+    (parsed, *more) = Lines().parse(action, frozenset(EVERY_VERB))
     if more or not isinstance(parsed, Parsed):
         why = f"it has {1 + len(more)} commands" if more else getattr(parsed, "message", "")
         raise UsageError(f"force {action!r}: expected one command. {why}")

@@ -56,6 +56,8 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     instance: int | None = None
     clock: Literal["virtual", "real"] = "virtual"
     surface: str = "lines"
+    shared_memory: dict[str, Any] | None = None
+    """Settings of the team's shared memory; None: it has none."""
 
     @property
     def instance_number(self) -> int:
@@ -79,7 +81,8 @@ def parse_settings(pairs: Sequence[str] | Mapping[str, Any]) -> dict[str, dict[s
     `rounds=3` is the topology's; others name their group, such as `limits.tokens=5000`.
     """
     groups: dict[str, dict[str, Any]] = {
-        group: {} for group in ("task", "topology", "limits", "latency", "sampling", "fusion")
+        group: {}
+        for group in ("task", "topology", "limits", "latency", "sampling", "fusion", "shared_memory")
     }
     given = pairs if isinstance(pairs, Mapping) else dict(map(read_change, pairs))
     for key, value in given.items():
@@ -92,6 +95,8 @@ def parse_settings(pairs: Sequence[str] | Mapping[str, Any]) -> dict[str, dict[s
             _set_fusion(groups[group], key, name, value)
         else:
             groups[group][name] = value
+    if not groups["shared_memory"]:
+        del groups["shared_memory"]
     return {f"{name}_settings" if name in ("task", "topology") else name: g for name, g in groups.items()}
 
 

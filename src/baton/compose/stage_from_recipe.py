@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from baton.compose.team_from_settings import limits_of, nature, scripted_play, task_named, topology_for
+from baton.compose.team_from_settings import (
+    limits_of,
+    nature,
+    scripted_play,
+    shared_memory_of,
+    task_named,
+    topology_for,
+)
 from baton.learn.recipe import Recipe
 from baton.learn.stage import Stage
 from baton.tasks.task import Task
@@ -30,6 +37,7 @@ def make_stage(recipe: Recipe, *, task: Task | None = None, topology: Topology |
         task=made,
         topology=_set_up(found, recipe),
         limits=limits_of(part.limits, "team.limits"),
+        shared_memory=shared_memory_of(part.shared_memory, "team.shared_memory"),
         surface=part.surface,
         template=template,
         tools=more,

@@ -32,6 +32,7 @@ from baton.team.aggregate import Aggregator
 from baton.team.budget import Budget, Limits
 from baton.team.clock import Latency
 from baton.team.protocol import Engine
+from baton.team.shared_memory import SharedMemory
 from baton.team.surface import Surface, make_surface
 from baton.team.team import Assignment, Team, Topology
 from baton.team.tools.tool import Registry, Tool
@@ -101,6 +102,7 @@ def make_team(
         clock=settings.clock,
         limits=limits,
         latency=latency,
+        shared_memory=shared_memory_of(settings.shared_memory, "shared_memory"),
     )
     return team, assignment
 
@@ -187,6 +189,11 @@ def limits_of(given: Mapping[str, Any], at: str) -> Limits:
     limits = decode(Limits, given, "", at)
     Budget(limits)
     return limits
+
+
+def shared_memory_of(given: Mapping[str, Any] | None, at: str) -> SharedMemory | None:
+    """A team's shared memory, where it is to have one."""
+    return None if given is None else decode(SharedMemory, given, "", at)
 
 
 def nature(task: Task, topology: Topology) -> dict[str, Engine]:

@@ -23,12 +23,12 @@ import msgspec
 from msgspec import Struct, structs
 
 from baton.games.game import Branch, Choice, Game, State, lottery
-from baton.team.action import VERBS, Action, Aggregate, Cancel, Delegate, Send, Spawn, Stop, Wait
+from baton.team.action import VERBS, Action, Aggregate, Cancel, Delegate, Forbidden, Send, Spawn, Stop, Wait
 from baton.team.agent import Agent
 from baton.team.clock import uniform
 from baton.team.recording import Said, draw_id
 from baton.team.surface import Lines, Parsed, Surface, Tools
-from baton.team.verbs import Forbidden, do
+from baton.team.verbs import do
 from baton.trace.records import Event
 from baton.trace.vocabulary import EdgeType
 

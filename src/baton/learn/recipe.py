@@ -89,6 +89,8 @@ class TeamPart(_Part, frozen=True, kw_only=True):
     """The system entry; None: the harness's own."""
     memory: Literal["all", "latest"] = "all"
     limits: dict[str, Any] = field(default_factory=dict)
+    shared_memory: dict[str, Any] | None = None
+    """What agents may write to and read together, such as {boards = ["board"]}; None: they have none."""
     max_tokens: Count = 64
     """Of one completion."""
     temperature: Positive = 1.0

@@ -195,7 +195,7 @@ def _check_loss(recipe: Recipe) -> None:
 _VERBS = {
     "spawn": ("spawn",),
     "delegate": ("delegate",),
-    "communicate": ("send", "return"),
+    "communicate": ("send", "return", "write"),
     "aggregate": ("aggregate",),
     "stop": ("stop",),
 }

@@ -27,6 +27,7 @@ from baton.team.aggregate import Aggregator
 from baton.team.budget import Limits
 from baton.team.protocol import MODEL_FAILED, NOT_ASKED, Engine
 from baton.team.running import Run, check_tools, header_of
+from baton.team.shared_memory import SharedMemory
 from baton.team.team import TEMPLATE, Assignment, Team, Topology
 from baton.team.tools.tool import Tool
 from baton.trace.trace import Trace
@@ -138,6 +139,7 @@ class Stage(Struct, frozen=True, kw_only=True):
     task: Task
     topology: Topology
     limits: Limits = field(default_factory=Limits)
+    shared_memory: SharedMemory | None = None
     surface: str = "lines"
     template: str = TEMPLATE
     tools: tuple[Tool, ...] = ()
@@ -180,6 +182,7 @@ class Stage(Struct, frozen=True, kw_only=True):
             template=self.template,
             tools=assignment.tools,
             aggregators=self.aggregators,
+            shared_memory=self.shared_memory,
             limits=self.limits,
             seed=seed,
         )

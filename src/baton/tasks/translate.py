@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from baton.team.action import VERBS
+from baton.team.action import EVERY_VERB
 from baton.team.protocol import Request
 from baton.team.surface import Lines, Parsed, Surface
 
@@ -21,7 +21,7 @@ def translated(play: Callable[[Request], str], surface: Surface) -> Callable[[Re
     def speak(request: Request) -> str:
         text = play(request)
         said, at = "", 0
-        for item in lines.parse(text, frozenset(VERBS)):
+        for item in lines.parse(text, frozenset(EVERY_VERB)):
             if isinstance(item, Parsed):
                 said += text[at : item.start] + surface.render(item.action)
                 at = item.end

@@ -9,7 +9,12 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from msgspec import Meta, Struct, field
 
+from baton.errors import BatonError
 from baton.trace.vocabulary import Decision
+
+
+class Forbidden(BatonError):
+    """An action that makes no sense here. The agent reads why."""
 
 
 class Spawn(Struct, frozen=True, tag="spawn", tag_field="verb", forbid_unknown_fields=True):
@@ -85,6 +90,27 @@ class Stop(Struct, frozen=True, tag="stop", tag_field="verb", forbid_unknown_fie
     decision: ClassVar[Decision] = "stop"
 
 
-Action = Spawn | Delegate | Send | CallTool | Wait | Cancel | Aggregate | Return | Stop
+class WriteShared(Struct, frozen=True, tag="write", tag_field="verb", forbid_unknown_fields=True):
+    """Write text under a name in the team's shared memory, for everybody to read."""
 
-VERBS: dict[str, type[Action]] = {kind.__struct_config__.tag: kind for kind in get_args(Action)}
+    name: str
+    text: str
+    decision: ClassVar[Decision] = "communicate"
+
+
+class ReadShared(Struct, frozen=True, tag="read", tag_field="verb", forbid_unknown_fields=True):
+    """Read what stands under a name in the team's shared memory (none named: which names there are)."""
+
+    name: str = ""
+    decision: ClassVar[Decision] = "none"
+
+
+Action = (
+    Spawn | Delegate | Send | CallTool | Wait | Cancel | Aggregate | Return | Stop | WriteShared | ReadShared
+)
+
+EVERY_VERB: dict[str, type[Action]] = {kind.__struct_config__.tag: kind for kind in get_args(Action)}
+SHARED_VERBS: dict[str, type[Action]] = {"write": WriteShared, "read": ReadShared}
+"""Verbs of teams that have a shared memory (`baton.team.shared_memory`). To others they are words like any."""
+VERBS: dict[str, type[Action]] = {verb: kind for verb, kind in EVERY_VERB.items() if verb not in SHARED_VERBS}
+"""The verbs that any team may have."""

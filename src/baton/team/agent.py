@@ -14,7 +14,19 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import Struct, field
 
-from baton.team.action import Action, Aggregate, Cancel, Delegate, Return, Send, Spawn, Stop, Wait
+from baton.team.action import (
+    Action,
+    Aggregate,
+    Cancel,
+    Delegate,
+    ReadShared,
+    Return,
+    Send,
+    Spawn,
+    Stop,
+    Wait,
+    WriteShared,
+)
 from baton.team.budget import Bill, estimate_entries
 from baton.team.clock import Op
 from baton.team.protocol import Answer, Engine, Entry
@@ -205,8 +217,8 @@ class Agent:
     __slots__ = (
         "acknowledged", "answered", "born", "causes", "children", "chosen", "confidence", "context", "coroutine", "cut",
         "depth", "died", "diverged", "effective", "failures", "id", "inbox", "invalid", "last_event", "num_calls",
-        "num_children", "num_events", "op", "parent", "refused", "reservation", "results", "role", "run", "slot",
-        "state", "timer", "turns", "unread", "vain", "waits_for", "waits_for_tools",
+        "num_children", "num_events", "op", "parent", "refused", "reservation", "results", "role", "run", "shown",
+        "slot", "state", "timer", "turns", "unread", "vain", "waits_for", "waits_for_tools",
     )  # fmt: skip
 
     def __init__(self, run: AgentRun, id_: str, role: Role, parent: Agent | None) -> None:
@@ -260,6 +272,8 @@ class Agent:
         self.diverged = False
         self.chosen: str | None = None
         """The command it gave at its last turn, where it gave one that was open to it."""
+        self.shown: tuple[Any, ...] = ()
+        """What it read last in the shared memory (`baton.team.shared_memory.Written`)."""
         self.answered = ""
         """The latest thing that could serve as an answer, should it have to stop."""
 
@@ -301,6 +315,16 @@ class Agent:
     async def stop(self, answer: str) -> None:
         """End the whole run with an answer."""
         await self.run.perform(self.run, self, Stop(answer), None)
+
+    async def write(self, name: str, text: str) -> None:
+        """Write under a name in the team's shared memory."""
+        await self.run.perform(self.run, self, WriteShared(name, text), None)
+
+    async def read(self, name: str = "") -> tuple[Any, ...]:
+        """What stands under a name in the team's shared memory (`Written`), the latest last."""
+        self.shown = ()
+        await self.run.perform(self.run, self, ReadShared(name), None)
+        return self.shown
 
     def note(self, text: str) -> None:
         """Something to read at the next turn that comes from the harness, not from an agent."""

@@ -9,7 +9,7 @@ What a budget spends, its parents have spent too: a nested team draws from the t
 
 What a call costs is at the end of this file: as whoever answered counted it, or estimated where nobody did.
 
-Counters (agents, tokens, calls, tool_calls, seconds) only grow; `concurrent` is given back when its
+Counters (agents, tokens, calls, tool_calls, seconds, written_bytes) only grow; `concurrent` is given back when its
 reservation closes; `depth` is held against its limit and remembered as the deepest so far. For one
 thread: a reservation is one step of plain Python, with nothing awaited in it.
 """
@@ -18,15 +18,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+import msgspec
 from msgspec import Struct
 
 from baton.errors import BatonError, UsageError, nearest
 from baton.team.protocol import Answer, EngineError, Entry
 from baton.trace.records import Call
 
-RESOURCES: Final = ("agents", "depth", "concurrent", "tokens", "calls", "tool_calls", "seconds")
+RESOURCES: Final = (
+    "agents",
+    "depth",
+    "concurrent",
+    "tokens",
+    "calls",
+    "tool_calls",
+    "seconds",
+    "written_bytes",
+)
 _INDEX: Final = {name: index for index, name in enumerate(RESOURCES)}
 _DEPTH, _CONCURRENT, _TOKENS, _CALLS, _SECONDS = (
     _INDEX[name] for name in ("depth", "concurrent", "tokens", "calls", "seconds")
@@ -55,6 +65,16 @@ class Limits(Struct, frozen=True, kw_only=True):
     calls: int | None = None
     tool_calls: int | None = None
     seconds: float | None = None
+    written_bytes: int | None = None
+    """Bytes written to the shared memory, over the whole run."""
+
+
+def limits_told(limits: Limits) -> dict[str, Any]:
+    """As a header keeps them. What is said of a shared memory only where it is limited: others have none."""
+    kept: dict[str, Any] = msgspec.to_builtins(limits)
+    if limits.written_bytes is None:
+        del kept["written_bytes"]
+    return kept
 
 
 class Spent(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -66,6 +86,7 @@ class Spent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     calls: int = 0
     tool_calls: int = 0
     seconds: float = 0.0
+    written_bytes: int = 0
 
 
 class Refusal(Struct, frozen=True):
@@ -359,6 +380,12 @@ class LedgerRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Role -> how its calls are charged."""
     caps: Limits = Limits()
     """What nobody asked for and no run should need: agents, tokens and seconds. They bind on what was spent alone."""
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """As a header keeps them."""
+        kept: dict[str, Any] = msgspec.to_builtins(self)
+        return kept | {"caps": limits_told(self.caps)} if "caps" in kept else kept
 
 
 class PromptCharge(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,20 @@ from __future__ import annotations
 from msgspec import Struct, structs
 
 from baton.errors import UsageError, nearest
-from baton.team.action import Action, Aggregate, CallTool, Cancel, Delegate, Return, Send, Spawn, Stop, Wait
+from baton.team.action import (
+    Action,
+    Aggregate,
+    CallTool,
+    Cancel,
+    Delegate,
+    ReadShared,
+    Return,
+    Send,
+    Spawn,
+    Stop,
+    Wait,
+    WriteShared,
+)
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 
@@ -70,7 +83,9 @@ def with_text(action: Action, text: str) -> Action:
             return Return(text, action.confidence if text else None)
         case Stop():
             return Stop(text)
-        case CallTool() | Wait() | Cancel() | Aggregate():
+        case WriteShared():
+            return WriteShared(action.name, text)
+        case CallTool() | Wait() | Cancel() | Aggregate() | ReadShared():
             raise UsageError(
                 f"a {type(action).__name__.lower()} has no text to replace; force another action there instead."
             )
@@ -116,4 +131,6 @@ def _is_action(event: Event) -> bool:
 
 def _has_text(event: Event) -> bool:
     said = ("spawn", "delegate", "communicate", "stop")
-    return event.type in ("spawn", "message", "return") or event.decision in said
+    # What was read in the shared memory can be replaced as a tool's result can.
+    read = "shared_memory" in event.extra
+    return read or event.type in ("spawn", "message", "return") or event.decision in said

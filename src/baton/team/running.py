@@ -19,7 +19,7 @@ import msgspec
 from baton.errors import BatonError, TraceError, UsageError
 from baton.team.agent import Agent, Item, Role
 from baton.team.aggregate import AGGREGATORS
-from baton.team.budget import Budget, LedgerRules, Limits, Refusal, charging_of
+from baton.team.budget import Budget, LedgerRules, Limits, Refusal, charging_of, limits_told
 from baton.team.clock import Driver, Op
 from baton.team.intervene import Intervention
 from baton.team.outside import Mode
@@ -335,12 +335,12 @@ def header_of(
                 "surface": team.harness.surface_name,
                 "harness": team.harness.hash,
                 "policies": {role.name: team.engine(role).name for role in team.topology.roles},
-                "limits": msgspec.to_builtins(team.limits),
+                "limits": limits_told(team.limits),
                 "latency": msgspec.to_builtins(team.latency),
                 "clock": team.clock,
                 "seed": team.seed,
                 "hold_back_tokens": team.hold_back_tokens,
-                "ledger": msgspec.to_builtins(rules),
+                "ledger": rules.told,
                 **({"aggregators": own} if own else {}),
                 **more,
             }

@@ -33,6 +33,7 @@ from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent,
 from baton.team.outside import Mode, Outside, Question, asked
 from baton.team.protocol import Answer, EngineError, Entry, Request
 from baton.team.recording import Said, TraceWriter, replicates_of
+from baton.team.shared_memory import Shelf
 from baton.team.team import Assignment, Team
 from baton.trace.records import Call, Ints
 from baton.trace.trace import meta_as
@@ -85,6 +86,9 @@ class RunState:
             mode=mode,
             counted=budget.remaining("calls") is not None or budget.remaining("tokens") is not None,
         )
+        memory = team.harness.shared_memory
+        self.shelf = None if memory is None else Shelf(memory)
+        """None: the team has no shared memory."""
         self.agents: dict[str, Agent] = {}
         self.active: set[str] = set()
         self.answer: str | None = None

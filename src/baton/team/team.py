@@ -19,12 +19,13 @@ import msgspec
 from msgspec import Struct, field
 
 from baton.errors import UsageError, nearest
-from baton.team.action import VERBS, Return
+from baton.team.action import EVERY_VERB, SHARED_VERBS, Return
 from baton.team.agent import Agent, Program, Role
 from baton.team.aggregate import AGGREGATORS, Aggregator, make_aggregators
 from baton.team.budget import Limits
 from baton.team.clock import Latency
 from baton.team.protocol import Engine
+from baton.team.shared_memory import SharedMemory
 from baton.team.surface import SURFACES, Surface, make_surface
 from baton.team.tools import make_tools
 from baton.team.tools.tool import NO_TOOLS, Registry, Tool
@@ -60,6 +61,8 @@ class Harness(Struct, frozen=True, kw_only=True, dict=True):
     """All that this team may aggregate by. What a model says is looked up here and nowhere else."""
     own_surface: Surface | None = None
     """A surface that was given as an object; None: the one that `surface_name` stands for."""
+    shared_memory: SharedMemory | None = None
+    """None: the team has none."""
 
     def __post_init__(self) -> None:
         check_template(self.template)
@@ -68,8 +71,13 @@ class Harness(Struct, frozen=True, kw_only=True, dict=True):
             raise UsageError(f"a harness needs roles with different names; given: {', '.join(names)}.")
         for role in self.roles:
             for verb in role.verbs:
-                if verb not in VERBS:
-                    raise UsageError(f"role {role.name!r} has verb {verb!r}. {nearest(verb, VERBS)}")
+                if verb not in EVERY_VERB:
+                    raise UsageError(f"role {role.name!r} has verb {verb!r}. {nearest(verb, EVERY_VERB)}")
+                if verb in SHARED_VERBS and self.shared_memory is None:
+                    raise UsageError(
+                        f"role {role.name!r} has verb {verb!r}, and the team has no shared memory. Type: "
+                        "Team.of(..., shared_memory=SharedMemory())"
+                    )
             for child in role.spawns:
                 if child not in names:
                     raise UsageError(
@@ -78,6 +86,13 @@ class Harness(Struct, frozen=True, kw_only=True, dict=True):
             for tool in role.tools:
                 if tool not in self.tools:
                     raise UsageError(f"role {role.name!r} has tool {tool!r}. {nearest(tool, self.tools)}")
+
+        for verb in SHARED_VERBS if self.shared_memory is not None else ():
+            if verb in self.tools:
+                raise UsageError(
+                    f"the tool {verb!r} is called like a verb of the shared memory. Give it another name: "
+                    "@tool(name=...)"
+                )
 
     @cached_property
     def role_by_name(self) -> dict[str, Role]:
@@ -112,6 +127,8 @@ class Harness(Struct, frozen=True, kw_only=True, dict=True):
             lines.append(f"You may spawn: {', '.join(role.spawns) or 'nobody'}.")
         if "aggregate" in role.verbs:
             lines.append(f"You may aggregate by: {', '.join(role.aggregators or self.aggregators)}.")
+        if self.shared_memory is not None and SHARED_VERBS.keys() & self.verbs[role.name]:
+            lines.append(self.shared_memory.told)
         if role.confidence:
             shown = self.surface.render(Return("25", 0.8))
             lines.append(f"Say how sure you are of what you return, from 0 to 1: {shown}")
@@ -151,6 +168,8 @@ class Harness(Struct, frozen=True, kw_only=True, dict=True):
         body = [self.surface_name, self.template, seen, self.commands, self.tools.digest()]
         if self.aggregators is not AGGREGATORS:
             body.append(sorted(self.aggregators))
+        if self.shared_memory is not None:
+            body.append(msgspec.to_builtins(self.shared_memory))
         return blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=12).hexdigest()
 
 
@@ -244,6 +263,7 @@ class Team(Struct, frozen=True, kw_only=True, dict=True):
         template: str = TEMPLATE,
         tools: Registry | Iterable[str | Tool | Callable[..., Any]] | None = None,
         aggregators: Iterable[str | Aggregator] = (),
+        shared_memory: SharedMemory | None = None,
         **settings: Any,
     ) -> Team:
         """A team from a topology and engines (or one engine for all).
@@ -254,13 +274,15 @@ class Team(Struct, frozen=True, kw_only=True, dict=True):
         registry = tools if tools is None or isinstance(tools, Registry) else make_tools(tools)
         if isinstance(topology, str):
             topology = _named_topology(topology, registry)
+        if shared_memory is not None:
+            topology = msgspec.structs.replace(topology, roles=shared_memory.given_to(topology.roles))
         named = {*topology.aggregators, *(method for role in topology.roles for method in role.aggregators)}
         methods = (
             make_aggregators(aggregators, sorted(named))
             if aggregators or not named <= AGGREGATORS.keys()
             else AGGREGATORS
         )
-        harness = _harness(topology.roles, surface, template, registry, methods)
+        harness = _harness(topology.roles, surface, template, registry, methods, shared_memory)
         given = engines if isinstance(engines, Mapping) else {"default": engines}
         answering = {name: _engine(each) for name, each in given.items()}
         return cls(topology=topology, harness=harness, engines=answering, **settings)
@@ -308,6 +330,7 @@ def _harness(
     template: str,
     tools: Registry | None,
     aggregators: Mapping[str, Aggregator],
+    shared_memory: SharedMemory | None,
 ) -> Harness:
     own: Surface | None = None
     if not isinstance(surface, str):
@@ -315,7 +338,8 @@ def _harness(
         shipped = SURFACES.get(surface)
         if shipped is not None and type(shipped(())) is not type(own):
             raise UsageError(f"there already is a surface {surface!r}; give this one another name.")
-    if (tools is None or tools is NO_TOOLS) and own is None and aggregators is AGGREGATORS:
+    plain = own is None and aggregators is AGGREGATORS and shared_memory is None
+    if (tools is None or tools is NO_TOOLS) and plain:
         with suppress(TypeError):  # lists where tuples belong, which cannot be looked up
             return _plain_harness(roles, surface, template)
     harness = Harness(
@@ -325,6 +349,7 @@ def _harness(
         tools=tools or NO_TOOLS,
         aggregators=aggregators,
         own_surface=own,
+        shared_memory=shared_memory,
     )
     harness.surface  # noqa: B018  # a name that nobody knows is an error now, not at the first turn
     return harness

@@ -16,17 +16,20 @@ from msgspec import structs
 
 from baton.errors import BatonError
 from baton.team.action import (
-    VERBS,
+    EVERY_VERB,
     Action,
     Aggregate,
     CallTool,
     Cancel,
     Delegate,
+    Forbidden,
+    ReadShared,
     Return,
     Send,
     Spawn,
     Stop,
     Wait,
+    WriteShared,
 )
 from baton.team.agent import Agent, CarryOut, Item, returned
 from baton.team.aggregate import Claim, aggregator
@@ -36,19 +39,17 @@ from baton.team.hints import hint_for_agent
 from baton.team.intervene import Drop, Force, Replace, with_text
 from baton.team.protocol import Answer, Entry
 from baton.team.recording import Said
+from baton.team.shared_verbs import read, write
 from baton.team.state import RunState
 from baton.team.surface import ParseError
 from baton.trace.records import Ints
 from baton.trace.vocabulary import Decision, EdgeType, EventType
 
-_VERB_OF = {kind: verb for verb, kind in VERBS.items()}
+_VERB_OF = {kind: verb for verb, kind in EVERY_VERB.items()}
 _EVENT_OF: dict[type, EventType] = {
     Send: "message", Delegate: "message", Return: "return", CallTool: "tool_call", Aggregate: "aggregate",
+    WriteShared: "message",
 }  # fmt: skip
-
-
-class Forbidden(BatonError):
-    """An action that makes no sense here. The agent reads why."""
 
 
 async def take_turn(run: RunState, me: Agent, carry_out: CarryOut | None = None) -> None:
@@ -102,7 +103,7 @@ async def perform(
         if intervention.by is not None:
             run.person_edits(me, intervention)
         if isinstance(intervention, Replace):
-            if not isinstance(action, CallTool):
+            if not isinstance(action, CallTool | ReadShared):
                 action = with_text(action, intervention.text)
         elif isinstance(intervention, Force):
             action = intervention.action
@@ -116,7 +117,7 @@ async def perform(
                 extra=extra,
             )
             return False
-    if me.id in run.muted and isinstance(action, Send | Delegate | Return):
+    if me.id in run.muted and isinstance(action, Send | Delegate | Return | WriteShared):
         action, extra = with_text(action, ""), {"intervention": "mute"}
     refused, me.refused = me.refused, False
     try:
@@ -415,4 +416,6 @@ _DO: dict[type, Any] = {
     Aggregate: _aggregate,
     Return: _return,
     Stop: _stop,
+    WriteShared: write,
+    ReadShared: read,
 }

@@ -17,6 +17,8 @@ from baton.team.clock import generator
 from baton.team.protocol import EngineError, Request
 
 _NONSENSE = ("no command here", "spawn", "send nobody: hello", "call missing {}", "Stop! I mean it.")
+_NAMES = ("board", "plan", "two")
+"""That it writes under, in teams that have a shared memory."""
 
 
 def chaos_engine(roles: Sequence[Role], *, nonsense: float = 0.06, errors: float = 0.04) -> ScriptedEngine:
@@ -56,5 +58,9 @@ def _say(role: Role, roles: dict[str, Role], rng: np.random.Generator, read: int
         "wait": str(rng.choice(["wait", "wait any", f"wait any {someone}"])),
         "cancel": f"cancel {someone}",
     }
+    if "write" in role.verbs:
+        acts["write"] = f"write {rng.choice(_NAMES)}: {read}"
+    if "read" in role.verbs:
+        acts["read"] = f"read {rng.choice(_NAMES)}"
     allowed = [line for verb, line in acts.items() if verb in role.verbs and line]
     return str(rng.choice(allowed)) if allowed else f"{end} {read}"

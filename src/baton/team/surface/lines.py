@@ -3,6 +3,7 @@
     spawn ROLE: task          delegate AGENT: task      send AGENT: text
     call TOOL {"json": args}  wait [any|all] [A B]      cancel A B
     aggregate METHOD [A B]    return text               stop answer
+    write NAME: text          read [NAME]               (teams with a shared memory)
 
 A return that says how sure it is, from 0 to 1, is `return {"text": "25", "confidence": 0.8}`, with exactly these keys.
 
@@ -25,11 +26,13 @@ from baton.team.action import (
     CallTool,
     Cancel,
     Delegate,
+    ReadShared,
     Return,
     Send,
     Spawn,
     Stop,
     Wait,
+    WriteShared,
 )
 from baton.team.surface.parsing import Parsed, ParseError, ToolSpec, clip, decode_json, encode_json, listed
 
@@ -76,6 +79,12 @@ _FORMS: dict[str, tuple[str, str, str]] = {
     ),
     "return": ("return text", "hand your result to whoever gave you the task", "return there are 25"),
     "stop": ("stop answer", "end the whole run with this answer", "stop 25"),
+    "write": (
+        "write NAME: text",
+        "write in the team's shared memory",
+        "write plan: first the primes, then their sum",
+    ),
+    "read": ("read [NAME]", "read the shared memory (none named: which names there are)", "read plan"),
 }
 
 
@@ -90,7 +99,7 @@ class Lines:
         offset = 0
         for line in text.split("\n"):
             words = line.split(None, 1)
-            if words and words[0] in VERBS:
+            if words and (words[0] in VERBS or words[0] in verbs):
                 command = line.strip()
                 start = offset + line.index(words[0])
                 said = _command(words[0], words[1].strip() if len(words) > 1 else "", verbs)
@@ -130,6 +139,10 @@ class Lines:
                 return f"return {encode_json({'text': text, 'confidence': confidence})}"
             case Stop(answer):
                 return f"stop {_say(answer)}"
+            case WriteShared(name, text):
+                return f"write {_name(name)}: {_say(text)}"
+            case ReadShared(name):
+                return f"read {_name(name)}" if name else "read"
 
     def describe(self, verbs: frozenset[str], tools: Sequence[ToolSpec]) -> str:
         """See `Surface.describe`."""
@@ -194,6 +207,10 @@ def _action(verb: str, rest: str) -> Action:
             return Aggregate(method, tuple(sources))
         case "return":
             return _return(rest)
+        case "write":
+            return WriteShared(*_addressed(rest, "NAME"))
+        case "read":
+            return _read(rest)
         case _:
             return Stop(_text(rest))
 
@@ -244,6 +261,13 @@ def _return(rest: str) -> Return:
     if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 <= confidence <= 1:
         raise ValueError("the confidence is not a number from 0 to 1")
     return Return(text, float(confidence))
+
+
+def _read(rest: str) -> ReadShared:
+    names = _names(rest)
+    if len(names) > 1:
+        raise ValueError("more than one name is given")
+    return ReadShared(*names)
 
 
 def _is_sure(rest: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from baton.team.action import VERBS, Action, CallTool, Cancel
+from baton.team.action import EVERY_VERB, VERBS, Action, CallTool, Cancel
 from baton.team.hints import hint_for_agent
 from baton.team.surface.parsing import Parsed, ParseError, ToolSpec, clip, decode_json, encode_json, listed
 
@@ -35,6 +35,8 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
     "aggregate": {"method": "majority", "sources": ["worker-1", "worker-2"]},
     "return": {"text": "there are 25"},
     "stop": {"answer": "25"},
+    "write": {"name": "plan", "text": "first the primes, then their sum"},
+    "read": {"name": "plan"},
 }
 
 
@@ -84,7 +86,9 @@ class Tools:
     ) -> tuple[dict[str, Any], ...]:
         """See `Surface.schemas`. Tools are offered by their own names, not through `call`."""
         offered = [
-            _schema(verb, *_verb_schema(verb, roles)) for verb in VERBS if verb in verbs and verb != "call"
+            _schema(verb, *_verb_schema(verb, roles))
+            for verb in EVERY_VERB
+            if verb in verbs and verb != "call"
         ]
         if "call" in verbs:
             offered += [_schema(tool.name, tool.description, tool.schema) for tool in tools]
@@ -110,7 +114,7 @@ class Tools:
         return self._convert(name, arguments, verbs)
 
     def _convert(self, name: str, arguments: dict[str, Any], verbs: frozenset[str]) -> Action | str:
-        if name not in VERBS:
+        if name not in VERBS and name not in verbs:
             if name not in self._tools:
                 known = (verbs - {"call"}) | self._tools
                 return f"There is no function {clip(name)!r}. {hint_for_agent(clip(name), known)}{_example(verbs)}"
@@ -120,7 +124,7 @@ class Tools:
         if name not in verbs:
             return f"You may not use {name!r} here. Use one of: {listed(verbs)}.{_example(verbs)}"
         try:
-            action: Action = msgspec.convert(arguments, VERBS[name])
+            action: Action = msgspec.convert(arguments, EVERY_VERB[name])
         except msgspec.ValidationError as error:
             reason = str(error).replace("$.", "").replace("Object", "The call", 1)
             return f"Wrong arguments for {name!r}: {clip(reason, 200)}.{_example(verbs, name)}"
@@ -187,7 +191,7 @@ def _is_json(raw: str) -> bool:
 
 
 def _verb_schema(verb: str, roles: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    kind = VERBS[verb]
+    kind = EVERY_VERB[verb]
     _, components = msgspec.json.schema_components([kind])
     schema = msgspec.to_builtins(components[kind.__name__])
     # How sure it is, only a role that is asked for it is told of (see `Harness`).
