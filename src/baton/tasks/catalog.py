@@ -13,7 +13,9 @@ from baton import registry
 from baton.errors import UsageError, nearest
 from baton.games.game_trace import PREFIX
 from baton.games.library import GAMES, make_game
-from baton.settings import arguments
+from baton.settings import Count, arguments
+from baton.tasks.agentdojo.package import PREFIX as AGENTDOJO
+from baton.tasks.agentdojo.package import SUITES, VERSION, SuiteName
 from baton.tasks.formalise import Formalise
 from baton.tasks.game_task import GameTask
 from baton.tasks.jsonl import JsonlTask
@@ -58,6 +60,39 @@ def _reasoning(family: str) -> Callable[..., Task]:
     return build
 
 
+def _agentdojo(suite: SuiteName) -> Callable[..., Task]:
+    def build(
+        *,
+        injections: bool = False,
+        user_task: str | None = None,
+        injection_task: str | None = None,
+        wording: Literal["goal", "important_instructions"] = "goal",
+        where: Literal["seen", "everywhere"] = "seen",
+        obeys: bool = False,
+        team: Literal["single", "any"] = "single",
+        max_turns: Count = 60,
+        max_tokens: Count = 1024,
+        version: str = VERSION,
+    ) -> Task:
+        from baton.tasks.agentdojo.suite_task import AgentDojoTask  # it reads YAML, which nothing else needs
+
+        return AgentDojoTask(
+            suite,
+            injections=injections,
+            user_task=user_task,
+            injection_task=injection_task,
+            wording=wording,
+            where=where,
+            obeys=obeys,
+            team=team,
+            max_turns=max_turns,
+            max_tokens=max_tokens,
+            version=version,
+        )
+
+    return build
+
+
 TASKS: dict[str, Callable[..., Task]] = {
     ShardSum.name: ShardSum,
     KuhnPoker.name: KuhnPoker,
@@ -66,6 +101,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     JsonlTask.name: JsonlTask,
     **{f"{PREFIX}{name}": _game(name) for name in GAMES},
     **{f"{REASONING}{name}": _reasoning(name) for name in FAMILIES},
+    **{f"{AGENTDOJO}{name}": _agentdojo(name) for name in SUITES},
 }
 """What Baton ships, by name."""
 
@@ -89,7 +125,7 @@ def find_task(name: str) -> Callable[..., Task] | Task:
     game = name.removeprefix(PREFIX)
     if name not in TASKS and game != name and (registry.is_reference(game) or registry.knows("game", game)):
         return _game(game)
-    if name.startswith((PREFIX, REASONING)) and not registry.knows("task", name):
+    if name.startswith((PREFIX, REASONING, AGENTDOJO)) and not registry.knows("task", name):
         raise UsageError(f"there is no task {name!r}. {nearest(name, registry.names('task'))}")
     found: Callable[..., Task] | Task = registry.resolve("task", name)
     if not callable(found) and not isinstance(found, Task):

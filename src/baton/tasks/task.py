@@ -49,6 +49,8 @@ class Task(ABC):
     """A family of instances."""
 
     name: ClassVar[str]
+    scores_runs: ClassVar[bool] = False
+    """Whether the verdict is on the whole run, and not on the answer alone (`Assignment.score`)."""
 
     @staticmethod
     def of(
