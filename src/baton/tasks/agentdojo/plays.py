@@ -23,7 +23,7 @@ _MAY_SPAWN: Final = re.compile(r"^You may spawn: ([\w-]+)", re.MULTILINE)
 _RETURNED: Final = " returned: "
 
 
-class Plan:
+class SuitePlay:
     """How agents of one suite speak."""
 
     def __init__(self, suite: str, version: str, *, obeys: bool) -> None:

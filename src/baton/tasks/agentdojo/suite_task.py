@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 from baton.errors import UsageError, nearest
 from baton.tasks.agentdojo.labels import TOOLS
 from baton.tasks.agentdojo.package import PREFIX, VERSION, SuiteName, important_instructions, suite
-from baton.tasks.agentdojo.plays import Plan
+from baton.tasks.agentdojo.plays import SuitePlay
 from baton.tasks.agentdojo.tools import tools_of
 from baton.tasks.agentdojo.world import Made, Pair, World, places, seen_places
 from baton.tasks.task import Instance, Play, Split, Task
@@ -163,7 +163,7 @@ class AgentDojoTask(Task):
         return Verdict(world.utility(answer, made), world.achieved(answer, made))
 
     def reference_play(self) -> Play:
-        return Plan(self.suite_name, self.version, obeys=self.obeys)
+        return SuitePlay(self.suite_name, self.version, obeys=self.obeys)
 
     def topology(self) -> Topology | None:
         if self.team == "any":
@@ -199,7 +199,7 @@ def made_calls(trace: Trace) -> Iterable[tuple[Made, str, bool]]:
         if event.type != "tool_call" or result is None or result.status not in ("ok", "failed"):
             continue
         said = trace.text(result.content_ref) or ""
-        refusal = f"{event.tool} failed: Refused: "
+        refusal = f"{event.tool} failed: CallRefused: "
         if result.status == "failed" and not said.startswith(refusal):
             continue  # its arguments were wrong, so that it never began
         args = msgspec.json.decode(trace.text(event.content_ref) or "{}")

@@ -21,7 +21,7 @@ _MOST_BYTES = 262_144
 """A whole mailbox is longer than the usual."""
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """The world would not carry a call out, in the suite's own words."""
 
 
@@ -59,5 +59,5 @@ def _tool(world: World, function: Any, suite_name: str) -> Tool:
 def _called(world: World, name: str, given: Mapping[str, Any]) -> str:
     said, done = world.call(name, msgspec.to_builtins(given))
     if not done:
-        raise Refused(said)
+        raise CallRefused(said)
     return said
