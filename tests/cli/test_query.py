@@ -15,7 +15,7 @@ from baton.installed import install_hint
 from baton.trace.formats import write
 from baton.trace.formats.parquet.shard_write import seal
 
-TABLES = ["traces", "events", "edges", "calls", "payloads", "rewards", "credits"]
+TABLES = ["traces", "events", "edges", "calls", "payloads", "rewards", "credits", "charges"]
 Captured = pytest.CaptureFixture[str]
 
 

@@ -31,7 +31,7 @@ METHODS = {
     "vdn": "[M]", "qmix": "[M]", "mappo": "[M]", "ippo": "[M]", "message": "[I]",
     "gigpo": "[C]", "turn-ppo": "[A]",
     "grpo": "[P]", "team-advantage": "[I]", "flagship": "[I]", "spawn": "[I]", "stop": "[I]",
-    "stop-value": "[I]", "layers": "[I]",
+    "stop-value": "[I]", "layers": "[I]", "lagrangian": "[M]", "shielded": "[A]",
 }  # fmt: skip
 """Method -> what its formula rests on."""
 ALL = sorted(
@@ -152,7 +152,7 @@ def test_recipes_of_one_team_share_its_supervised_start() -> None:
         starts.add(
             msgspec.json.encode([same.task, same.team, same.policies, same.warm], order="deterministic")
         )
-    assert len(starts) <= 17  # games, sums by each team, poker, formulas
+    assert len(starts) <= 19  # games, sums by each team, poker, formulas
 
 
 def test_the_methods_own_settings() -> None:

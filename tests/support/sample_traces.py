@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from baton.trace import Call, Credit, Edge, Event, Floats, Header, Ints, Payload, Reward, Sampling, Trace
+from baton.trace import (
+    Call,
+    Charge,
+    Credit,
+    Edge,
+    Event,
+    Floats,
+    Header,
+    Ints,
+    Payload,
+    Reward,
+    Sampling,
+    Trace,
+)
 
 
 def header(trace_id: str = "t") -> Header:
@@ -38,6 +51,7 @@ def whole_trace(trace_id: str = "t") -> Trace:
         payloads={text.ref: text, binary.ref: binary, "gone": Payload(ref="gone", size=3)},
         rewards=(Reward(family="shared", unit="team", target=trace_id, value=1.0),),
         credits=(Credit(unit="agent", target="a", value=0.5, estimator="shapley", assumes=("replay",)),),
+        charges=(Charge(channel="violations", unit="team", target=trace_id, value=1.0, by="taint"),),
         costs={"tokens": 12.0},
         metrics={"f1": 0.25},
     )

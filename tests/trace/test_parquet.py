@@ -16,10 +16,11 @@ from msgspec import structs
 from sample_traces import event, header, whole_trace
 from strategies import arbitrary_traces
 
+from baton.cli import main
 from baton.errors import CorruptError, FormatError, TraceError, UsageError
-from baton.trace import Call, Credit, Edge, Event, Header, Payload, Reward, Trace
+from baton.trace import Call, Charge, Credit, Edge, Event, Header, Payload, Reward, Trace
 from baton.trace.formats.parquet import shard_read, shard_write
-from baton.trace.formats.parquet.manifest import Manifest
+from baton.trace.formats.parquet.manifest import Manifest, read_manifest
 from baton.trace.formats.parquet.shard_read import read_sealed, sealed_ids, verify_sealed
 from baton.trace.formats.parquet.shard_schema import COLUMNS
 from baton.trace.formats.parquet.shard_write import seal
@@ -42,7 +43,14 @@ def test_tuples_from_memory_are_sealed_as_the_lists_that_json_has(tmp_path: Path
 
 def test_every_field_has_its_column() -> None:
     """A field added to a record and forgotten here would be lost on sealing."""
-    structs_ = {"events": Event, "edges": Edge, "calls": Call, "rewards": Reward, "credits": Credit}
+    structs_ = {
+        "events": Event,
+        "edges": Edge,
+        "calls": Call,
+        "rewards": Reward,
+        "credits": Credit,
+        "charges": Charge,
+    }
     for kind, struct in structs_.items():
         assert set(COLUMNS[kind]) == {"trace_id", *struct.__struct_encode_fields__}
     assert set(COLUMNS["payloads"]) == {"trace_id", "text", *Payload.__struct_encode_fields__}
@@ -245,3 +253,17 @@ def test_every_truncation(tmp_path: Path) -> None:
             with pytest.raises(CorruptError, match=path.name):
                 verify_sealed(tmp_path)
         path.write_bytes(whole)
+
+
+def test_a_shard_from_before_there_were_charges(tmp_path: Path) -> None:
+    before = structs.replace(whole_trace(), charges=())
+    shard = seal([before], tmp_path)
+    known = read_manifest(shard)
+    (shard / "charges.parquet").unlink()
+    files = {name: entry for name, entry in known.files.items() if name != "charges.parquet"}
+    old = structs.replace(known, files=files)
+    (shard / "manifest.json").write_bytes(old.render())
+    shard.rename(tmp_path / old.shard_name)
+    (found,) = read_sealed(tmp_path)
+    assert found == before
+    assert main(["query", str(tmp_path), "SELECT count(*) FROM charges"]) == 0

@@ -1,6 +1,6 @@
 """`baton query`: SQL over traces, with DuckDB.
 
-The tables traces, events, edges, calls, payloads, rewards and credits are views of all shards in
+The tables traces, events, edges, calls, payloads, rewards, credits and charges are views of all shards in
 a directory; a store or a file of traces is loaded into memory instead. A query can only read them:
 no other file, no network, nothing but SELECT.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import duckdb
 
 
-_TABLES = ("traces", "events", "edges", "calls", "payloads", "rewards", "credits")
+_TABLES = ("traces", "events", "edges", "calls", "payloads", "rewards", "credits", "charges")
 _LIST_COLUMNS = """
 SELECT table_name AS "table", column_name AS "column", data_type AS "type" FROM duckdb_columns()
 WHERE NOT internal ORDER BY table_oid, column_index
@@ -112,6 +112,7 @@ def _is_sealed(path: Path) -> bool:
 
 def _view_shards(connection: duckdb.DuckDBPyConnection, path: Path) -> list[str]:
     from baton.trace.formats.parquet.manifest import shards, verify_shard
+    from baton.trace.formats.parquet.shard_columns import to_arrow
 
     folders = [shard.resolve() for shard in shards(path)]
     # Half a second per 200 MB, but without it one flipped bit in eight changes the answer unnoticed.
@@ -119,7 +120,12 @@ def _view_shards(connection: duckdb.DuckDBPyConnection, path: Path) -> list[str]
         verify_shard(shard)
     files: list[str] = []
     for table in _TABLES:
-        own = [str(shard / f"{table}.parquet") for shard in folders]
+        own = [str(place) for shard in folders if (place := shard / f"{table}.parquet").exists()]
+        if not own:  # all of them were sealed before there were such records
+            connection.register("none", to_arrow(table, []))
+            connection.execute(f"CREATE TABLE {table} AS SELECT * FROM none")
+            connection.unregister("none")
+            continue
         names = ", ".join(map(_quoted, own))
         connection.execute(
             f"CREATE VIEW {table} AS SELECT * FROM read_parquet([{names}], union_by_name = true)"

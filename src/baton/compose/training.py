@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, structs
 
@@ -18,9 +18,10 @@ from baton.compose.stage_from_recipe import make_stage
 from baton.compose.team_from_settings import refuse_given
 from baton.compose.trust import recipe_in
 from baton.credit import find
+from baton.credit.estimator import RewardOf
 from baton.errors import UsageError, nearest
 from baton.learn.conflict import check_conflict
-from baton.learn.critics.critic import learns, make_critic
+from baton.learn.critics.critic import Critic, learns, make_critic
 from baton.learn.judging import check_judges
 from baton.learn.loss import Loss
 from baton.learn.models.start import starting_adapters, starting_models
@@ -51,6 +52,9 @@ from baton.learn.watch import Watch
 from baton.reward.reward_recipe import RewardRecipe, change_rules, load_reward_recipe, make_rules
 from baton.tasks.task import Task
 from baton.team.team import Topology
+
+if TYPE_CHECKING:
+    from baton.learn.constraint.constraints import Constraints
 
 Progress = Callable[[str], None]
 MakePlayers = Callable[[Mapping[str, Policy]], Players]
@@ -101,18 +105,40 @@ def make_trainer(
     """
     stage, phases = check_trainable(recipe, own, restored=restored)
     asked = with_all_credits(recipe, [phase.span for phase in phases])
+    constraints = _constraints(recipe)
     load, adapt = starts_of(recipe, stage, progress)
     parts = Components(
         stage=stage,
         load=_loading(own, load, recipe),
         adapt=None if restored else adapt,
         phases=phases,
-        critic=lambda policies, reward: make_critic(asked, policies, reward),
+        critic=lambda policies, reward: _critic(asked, policies, reward, constraints),
+        constraints=constraints,
         watch=Watch(recipe),
         players=_players(recipe, own, stage, progress),
         ranks=_ranks(recipe),
     )
     return Trainer(recipe, parts)
+
+
+def _constraints(recipe: Recipe) -> Constraints | None:
+    """What the recipe keeps within limits; None: nothing."""
+    if not recipe.constraints:
+        return None
+    from baton.learn.constraint.constraints import Constraints  # nobody else meets it
+
+    return Constraints(recipe)
+
+
+def _critic(
+    recipe: Recipe, policies: Mapping[str, Policy], reward: RewardOf, constraints: Constraints | None
+) -> Critic:
+    """The recipe's critic; where costs are priced, one that keeps them apart from what is earned."""
+    if constraints is not None and recipe.critic is not None and recipe.critic.kind == "table":
+        from baton.learn.constraint.constraints import PricedCritic
+
+        return PricedCritic(recipe, policies, reward, constraints)
+    return make_critic(recipe, policies, reward)
 
 
 def _players(recipe: Recipe, own: Own, stage: Stage, progress: Progress | None) -> MakePlayers | None:
@@ -183,6 +209,10 @@ def check_trainable(
 
             check_without_forks(now, scoring.rules)
         phases.append(Phase(span=span, scoring=scoring, loss=loss))
+    if recipe.constraints:
+        from baton.learn.constraint.constraints import check_constraints
+
+        check_constraints(recipe)
     if not restored:
         check_asked(with_all_credits(recipe, found))
     return stage, tuple(phases)

@@ -110,6 +110,16 @@ def evaluate(game: Game, policy: Policy, max_states: int = MAX_STATES) -> Evalua
     return Evaluation(values, fsum(b.probability * values[b.state] for b in start), visits)
 
 
+def reachable(game: Game, max_states: int = MAX_STATES) -> Iterator[State]:
+    """Every state that play can come to, each after all that may follow it."""
+
+    def expand(state: State) -> Steps:
+        return tuple((option, tuple(game.step(state, option))) for option in game.options(state))
+
+    for state, _ in _backward(game, expand, max_states):
+        yield state
+
+
 def _backward(game: Game, expand: Callable[[State], Steps], max_states: int) -> Iterator[tuple[State, Steps]]:
     """Reachable states, each after all that may follow it. Without recursion: traces may be long."""
     finished: dict[State, bool] = {}

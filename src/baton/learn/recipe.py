@@ -144,6 +144,25 @@ class RewardPart(_Part, frozen=True, kw_only=True):
     """Models that judge in the place of the task: name -> engine, such as strict = "openai:MODEL@URL"."""
 
 
+class ConstraintPart(_Part, frozen=True, kw_only=True):
+    """A cost beside the reward, and how much of it a rollout may have on average (see `baton.learn.constraint`)."""
+
+    cost: str
+    """violations, tainted-calls, refusals, spending, or game: what a constrained game says its steps cost."""
+    limit: NotNegative
+    """The mean over rollouts that is allowed."""
+    rate: NotNegative = 0.5
+    """How fast the price moves, in units of reward by cost and step; 0: it stays at `start`, a fixed penalty."""
+    start: NotNegative = 0.0
+    """The price before the first step."""
+    most: Positive = 100.0
+    """The price is never more."""
+    smooth: Share = 0.0
+    """How much of the mean cost of earlier steps stays in the average that moves the price."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Of the cost: untrusted and consequential tools, or what spending is of."""
+
+
 class CreditPart(_Part, frozen=True, kw_only=True):
     """One estimator, and which decisions it trains."""
 
@@ -368,6 +387,8 @@ class Recipe(_Part, frozen=True, kw_only=True):
     policies: dict[str, PolicyPart] = field(default_factory=lambda: {"main": PolicyPart()})
     warm: WarmPart | None = None
     reward: RewardPart = RewardPart()
+    constraints: tuple[ConstraintPart, ...] = ()
+    """Costs that are kept within limits by a price of their own, and are no part of the reward."""
     credit: tuple[CreditPart, ...]
     critic: CriticPart | None = None
     loss: LossPart = LossPart()

@@ -15,7 +15,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -44,6 +44,9 @@ from baton.team.protocol import Engine
 from baton.trace.gold import Gold
 from baton.trace.outcome import cut_off
 from baton.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from baton.learn.constraint.constraints import Constraints
 
 
 class Diverged(BatonError):
@@ -85,6 +88,8 @@ class Components(Struct, frozen=True, kw_only=True):
     """Makes those who play past this process; None: it plays itself."""
     ranks: Callable[[Mapping[str, Policy]], Closing] | None = None
     """Hands policies' weights to several processes, which compute updates together; None: this one does."""
+    constraints: Constraints | None = None
+    """What traces are charged with beside their rewards; None: nothing is."""
 
 
 class Trainer:
@@ -97,6 +102,7 @@ class Trainer:
         """As it is in the phase that the run is in."""
         self.stage = parts.stage
         self.phases = parts.phases
+        self.constraints = parts.constraints
         self.policies = make_policies(recipe, self.stage.roles, parts.load, parts.adapt)
         self._ranks = parts.ranks(self.policies) if parts.ranks is not None else None
         self.critic: Critic = (
@@ -172,8 +178,9 @@ class Trainer:
         return self.phases[self._phase_at(step)].span.recipe.rollout
 
     def team_return(self, trace: Trace) -> float:
-        """What a team earned, by the rules of the phase."""
-        return self.scoring.team_return(trace)
+        """What a team earned, by the rules of the phase, less the price of what it is charged with."""
+        earned = self.scoring.team_return(trace)
+        return earned if self.constraints is None else earned - self.constraints.priced(trace)
 
     def _learners(self) -> list[str]:
         """Policies that the phase trains."""
@@ -228,6 +235,9 @@ class Trainer:
             metrics["return_weighed"] = sum(w * r for w, r in counted) / sum(w for w, _ in counted)
         if self.judges:
             metrics["unjudged"] = self._unjudged
+        if self.constraints is not None:
+            metrics["constraints"] = self.constraints.figures(traces)
+            self.constraints.observe(traces)
         if self.recipe.train.conflict != "add":
             metrics["conflict"] = told(self._conflicts)
         if name := self.phases[self.phase_number].span.name:
@@ -267,6 +277,8 @@ class Trainer:
             self._unjudged = len(judged.unjudged)
             traces, gold = list(judged.traces), [structs.replace(known, judges=None) for known in gold]
         traces = self.scoring.score(traces, gold)
+        if self.constraints is not None:
+            traces = self.constraints.charge(traces)
         self._norms = await self._term_norms(groups, traces, gold)
         self.critic.observe(traces)
         split = [list(group.traces) for group in _regrouped(groups, traces)]
@@ -475,6 +487,7 @@ class Trainer:
             "crediting": self.crediting.state_dict(),
             "scoring": self.scoring.state_dict(),
             "watch": self.watch.state_dict(),
+            **({} if self.constraints is None else {"constraints": self.constraints.state_dict()}),
         }
 
     def kept_groups(self) -> list[RolloutGroup]:
@@ -504,6 +517,8 @@ class Trainer:
         self.crediting.load_state_dict(told["crediting"])
         self.scoring.load_state_dict(told["scoring"])
         self.watch.load_state_dict(told["watch"])
+        if self.constraints is not None:
+            self.constraints.load_state_dict(told["constraints"])
 
 
 def _of_base(policy: Policy) -> Any:

@@ -3,7 +3,7 @@
 Two traces that differ only in the order of their records, in the format they went through, or in
 how fast things went have the same hash; so a resumed or replayed run can be compared with the first.
 
-In it: every field of the header, of events, edges, calls (token arrays too), rewards and credits;
+In it: every field of the header, of events, edges, calls (token arrays too), rewards, credits and charges;
 the addresses of payloads (not their content: an address is its hash, and withholding it changes
 nothing); costs, metrics and `finished`.
 Left out unless `times`: `t` and `duration_s` of events and calls, and the cost `wall_clock_s`.
@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from baton.trace.records import Call, Credit, Edge, Event, Reward, Sampling, encode_hook
+from baton.trace.records import Call, Charge, Credit, Edge, Event, Reward, Sampling, encode_hook
 from baton.trace.trace import Header, Trace
 
 _TIMES = ("t", "duration_s")
@@ -59,6 +59,8 @@ def _sections(trace: Trace, times: bool) -> Iterator[Iterator[bytes]]:
         (b"credit", Credit, trace.credits),
     ):
         yield iter((name, *sorted(map(_line(kind, times), records))))
+    if trace.charges:  # they came later: a trace without any has the hash that it always had
+        yield iter((b"charge", *sorted(map(_line(Charge, times), trace.charges))))
     yield iter((b"payload", *sorted(map(_encode, trace.payloads))))
     yield iter((b"end", _encode([costs, metrics, trace.finished])))
 

@@ -1,4 +1,4 @@
-"""The records of a trace: payloads, calls, events, edges, rewards and credits, and the arrays of numbers in them.
+"""The records of a trace: payloads, calls, events, edges, rewards, credits, charges, and the arrays of numbers in them.
 
 Payloads are text and tool content, stored once under their own hash, compressed. A payload may be absent for privacy
 while its address stays in the trace. Untrusted content is bytes here and data everywhere: Baton never evaluates it.
@@ -348,7 +348,7 @@ class Edge(Tagged, tag="edge", frozen=True, gc=False):
     """Of what was inferred, from what it was concluded."""
 
 
-# Reward and credit: records that later stages attach to units of a trace.
+# Reward, credit and charge: records that later stages attach to units of a trace.
 #
 # A record names its unit and its target. What a target is, by unit:
 #   team          the trace id
@@ -391,3 +391,15 @@ class Credit(Tagged, tag="credit", frozen=True, kw_only=True):
     cost_calls: int | None = None
     assumes: tuple[str, ...] = ()
     """What the estimate takes for granted."""
+
+
+class Charge(Tagged, tag="charge", frozen=True, kw_only=True):
+    """What a constraint counts against a run: a cost that is no reward, and that no return has in it."""
+
+    channel: str
+    """Which cost: violations, tainted-calls, spending, or another's name."""
+    unit: CreditUnit
+    target: str
+    value: float
+    by: str | None = None
+    """What counted it, so that it can be counted again."""

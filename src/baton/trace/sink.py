@@ -14,7 +14,7 @@ from baton.trace.formats.jsonl_writer import JsonlWriter
 from baton.trace.formats.recognition import detect
 from baton.trace.formats.sqlite.store import Store
 from baton.trace.formats.sqlite.store_read import read_store
-from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
+from baton.trace.records import Call, Charge, Credit, Edge, Event, Payload, Reward
 from baton.trace.trace import End, Header, Record, Trace
 
 
@@ -33,7 +33,7 @@ class _Memory:
     def __init__(self, header: Header) -> None:
         self._header = header
         self._records: dict[type, list[Record]] = {
-            kind: [] for kind in (Event, Edge, Call, Payload, Reward, Credit)
+            kind: [] for kind in (Event, Edge, Call, Payload, Reward, Credit, Charge)
         }
         self._end: End | None = None
 

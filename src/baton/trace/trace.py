@@ -1,6 +1,6 @@
 """The orchestration trace: the one object every stage reads and adds records to.
 
-G = (V, E): events and edges, with the calls, payloads, rewards and credits that hang on them.
+G = (V, E): events and edges, with the calls, payloads, rewards, credits and charges that hang on them.
 Immutable; a stage that adds something returns a new trace that shares the rest.
 """
 
@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from baton.errors import TraceError, nearest
-from baton.trace.records import Call, Credit, Edge, Event, Ints, Payload, Reward, Tagged
+from baton.trace.records import Call, Charge, Credit, Edge, Event, Ints, Payload, Reward, Tagged
 from baton.trace.vocabulary import Topology
 
 FORMAT_VERSION = 1
@@ -48,7 +48,7 @@ class End(Tagged, tag="end", frozen=True, kw_only=True):
     """A checksum of a JSON Lines trace, so that a flipped bit is an error; None: of one without."""
 
 
-Record = Event | Edge | Call | Payload | Reward | Credit
+Record = Event | Edge | Call | Payload | Reward | Credit | Charge
 """Whatever hangs on a trace between its header and its end."""
 
 
@@ -63,6 +63,8 @@ class Trace(Struct, frozen=True, kw_only=True, dict=True):
     payloads: Mapping[str, Payload] = field(default_factory=dict)
     rewards: tuple[Reward, ...] = ()
     credits: tuple[Credit, ...] = ()
+    charges: tuple[Charge, ...] = ()
+    """What constraints count against it (`costs` is what the run itself took)."""
     costs: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     finished: bool = True
@@ -91,6 +93,7 @@ class Trace(Struct, frozen=True, kw_only=True, dict=True):
             payloads=payloads,
             rewards=tuple(records[Reward]),
             credits=tuple(records[Credit]),
+            charges=tuple(records[Charge]),
             costs=end.costs if end else {},
             metrics=end.metrics if end else {},
             finished=end is not None,
@@ -105,6 +108,7 @@ class Trace(Struct, frozen=True, kw_only=True, dict=True):
             "edge": self.edges,
             "reward": self.rewards,
             "credit": self.credits,
+            "charge": self.charges,
         }
 
     @property
@@ -188,6 +192,7 @@ class Trace(Struct, frozen=True, kw_only=True, dict=True):
             payloads={ref: payload for ref, payload in self.payloads.items() if ref in wanted},
             rewards=(),
             credits=(),
+            charges=(),
             costs={},
             metrics={},
             finished=self.finished and len(events) == len(self.events),

@@ -18,6 +18,7 @@ from baton.games.library.dag_schedule import DagSchedule
 from baton.games.library.dec_tiger import DecTiger
 from baton.games.library.divisible_work import DivisibleWork
 from baton.games.library.enough import Enough
+from baton.games.library.gatekeeper import Gatekeeper
 from baton.games.library.gloves import Gloves
 from baton.games.library.induced_subgraph import InducedSubgraph
 from baton.games.library.length_ladder import LengthLadder
@@ -47,7 +48,7 @@ GAMES: dict[str, type[Game]] = {
     for game in (
         ParallelPandora,
         BestOfN, DivisibleWork, Usl, DagSchedule,
-        AssignmentGame, WeightedCompletion, SkillBandit,
+        AssignmentGame, WeightedCompletion, SkillBandit, Gatekeeper,
         OneShotMessage, Silo, DecTiger, Scouts,
         Voters, CorrelatedEstimators,
         SequentialTest, Pandora, BatchSearch, StoppingChain,

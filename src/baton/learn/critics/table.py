@@ -33,7 +33,7 @@ from typing import Any, Literal, Self, TypeVar
 from msgspec import Struct, structs
 
 from baton.credit.estimator import CreditError, Prefix, RewardOf
-from baton.games.on_team import steps_of
+from baton.games.on_team import TracedStep, steps_of
 from baton.learn.options import Asked, chances_of
 from baton.learn.policy import samplers
 from baton.learn.recipe import CriticPart, Recipe
@@ -76,8 +76,13 @@ def _unseen(event: Event) -> Asked:
     return Asked(None, b"", event.options or (), 1.0)
 
 
-def choice_points(trace: Trace, reward: RewardOf = team_return) -> list[ChoicePoint]:
-    """The choices of a trace, in its order. Answers that could not be carried out are no choices."""
+def choice_points(
+    trace: Trace, reward: RewardOf = team_return, earned: Mapping[str, float] | None = None
+) -> list[ChoicePoint]:
+    """The choices of a trace, in its order. Answers that could not be carried out are no choices.
+
+    `earned` says what each event earned, where that is not what the task wrote onto its steps.
+    """
     found: list[ChoicePoint] = []
     steps = {step.event: step for step in steps_of(trace.events)}
     for place, event in enumerate(trace.events):
@@ -95,7 +100,7 @@ def choice_points(trace: Trace, reward: RewardOf = team_return) -> list[ChoicePo
                 choice=event.choice,
                 chances=chances,
                 asked=asked,
-                reward=float(step.reward) if (step := steps.get(place)) is not None else 0.0,
+                reward=_earned(event, step := steps.get(place), earned),
                 drawn=place if step is None else step.drawn,
             )
         )
@@ -103,6 +108,12 @@ def choice_points(trace: Trace, reward: RewardOf = team_return) -> list[ChoicePo
         rest = reward(trace) - math.fsum(point.reward for point in found)
         found[-1] = structs.replace(found[-1], reward=found[-1].reward + rest)
     return found
+
+
+def _earned(event: Event, step: TracedStep | None, earned: Mapping[str, float] | None) -> float:
+    if earned is not None:
+        return earned.get(event.id, 0.0)
+    return 0.0 if step is None else float(step.reward)
 
 
 T = TypeVar("T")
@@ -136,6 +147,7 @@ class TableCritic:
         num_steps: int = 1,
         reward: RewardOf = team_return,
         ask: Ask | None = None,
+        earned: Callable[[Trace], Mapping[str, float]] | None = None,
     ) -> None:
         self.prior = prior
         self.backup = backup
@@ -145,6 +157,8 @@ class TableCritic:
         self._num_observed = 0
         self.reward = reward
         self.ask = ask
+        self.earned = earned
+        """Event -> what it earned, where that is not what the task wrote onto its steps."""
         self._cells: dict[bytes, list[_Cell]] = {}
         self._chances: dict[bytes, tuple[float, ...]] = {}
         self._asked: dict[bytes, Asked] = {}
@@ -181,7 +195,7 @@ class TableCritic:
         self._points = {}
         fresh: set[bytes] = set()
         for trace in traces:
-            points = self._points[trace.trace_id] = choice_points(trace, self.reward)
+            points = self._points[trace.trace_id] = self._choice_points(trace)
             ahead = math.fsum(point.reward for point in points)
             for number, point in enumerate(points):
                 cells = self._cells.setdefault(point.situation, [])
@@ -201,6 +215,9 @@ class TableCritic:
                 self._depth[point.situation] = max(self._depth.get(point.situation, 0), depth)
         self._ask_again(fresh)
         self._solve()
+
+    def _choice_points(self, trace: Trace) -> list[ChoicePoint]:
+        return choice_points(trace, self.reward, None if self.earned is None else self.earned(trace))
 
     def _ask_again(self, fresh: set[bytes]) -> None:
         """The chances of situations that may follow these but did not come up: theirs are of an earlier policy."""
@@ -290,7 +307,7 @@ class TableCritic:
         """What was earned so far and what is expected from here on; between a choice and nature's draw, by Q."""
         points = self._points.get(prefix.trace.trace_id)
         if points is None:
-            points = choice_points(prefix.trace, self.reward)
+            points = self._choice_points(prefix.trace)
         earned = 0.0
         for point in points:
             if point.place >= prefix.num_events:

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import force_setattr
 
-from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
+from baton.trace.records import Call, Charge, Credit, Edge, Event, Payload, Reward
 from baton.trace.trace import End, Header, Record
 
 _SHARED: dict[type, tuple[str, ...]] = {
@@ -25,6 +25,7 @@ _SHARED: dict[type, tuple[str, ...]] = {
     Payload: ("ref", "media_type", "codec"),
     Reward: ("target", "name", "by"),
     Credit: ("target", "estimator"),
+    Charge: ("channel", "target", "by"),
     Header: (),
     End: (),
 }  # fmt: skip

@@ -33,7 +33,18 @@ from baton.errors import CorruptError, FormatError, TraceError
 from baton.installed import upgrade_hint
 from baton.trace.formats.decoding import no_collection, share_strings
 from baton.trace.formats.durable import atomic_file
-from baton.trace.records import Call, Credit, Edge, Event, Floats, Payload, Reward, decode_hook, encode_hook
+from baton.trace.records import (
+    Call,
+    Charge,
+    Credit,
+    Edge,
+    Event,
+    Floats,
+    Payload,
+    Reward,
+    decode_hook,
+    encode_hook,
+)
 from baton.trace.trace import FORMAT_VERSION, End, Header, Record, Trace
 
 MAX_LINE_BYTES = 64 * 2**20
@@ -113,7 +124,7 @@ class _Parts:
         self.header = header
         self.crc = crc
         self.lists: dict[type, list[Any]] = {
-            kind: [] for kind in (Event, Edge, Call, Payload, Reward, Credit)
+            kind: [] for kind in (Event, Edge, Call, Payload, Reward, Credit, Charge)
         }
 
     def check_counts(self, end: End, path: str, number: int) -> None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from baton.errors import FormatError, nearest
 from baton.installed import upgrade_hint
 from baton.trace.formats.jsonl import after_record, after_record_said
-from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward, decode_hook
+from baton.trace.records import Call, Charge, Credit, Edge, Event, Payload, Reward, decode_hook
 from baton.trace.trace import FORMAT_VERSION, End, Header
 from baton.trace.validation.parts import KINDS, Parts
 from baton.trace.validation.problem import Found, clip, shown
@@ -32,12 +32,12 @@ from baton.trace.validation.shape import report_fields
 _BLOCK_BYTES = 2**20
 _UNREADABLE = (MsgspecError, UnicodeDecodeError, RecursionError)
 _BY_NAME: dict[str, Any] = {"trace": Header, "end": End, **{name: kind for kind, name in KINDS.items()}}
-_Line = Header | Event | Edge | Call | Payload | Reward | Credit | End
+_Line = Header | Event | Edge | Call | Payload | Reward | Credit | Charge | End
 _decoder = Decoder(_Line, dec_hook=decode_hook)
 # Most records are events and edges; their ranges are checked as they are decoded.
 _Event, _Edge = in_range(Event), in_range(Edge)
 _strict_decoder = Decoder(
-    Header | _Event | _Edge | Call | Payload | Reward | Credit | End, dec_hook=decode_hook
+    Header | _Event | _Edge | Call | Payload | Reward | Credit | Charge | End, dec_hook=decode_hook
 )
 _STRICT: dict[type, Any] = {Event: _Event, Edge: _Edge}
 _TAGS = {_STRICT.get(kind, kind): number for number, kind in enumerate((Header, End, *KINDS))}

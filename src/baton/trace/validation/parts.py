@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from baton.errors import TraceError
 from baton.trace.graph.arrays import edge_endpoints
 from baton.trace.graph.order import causal_order
-from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
+from baton.trace.records import Call, Charge, Credit, Edge, Event, Payload, Reward
 from baton.trace.trace import End, Header, Trace
 from baton.trace.validation.problem import Found
 from baton.trace.vocabulary import EVENT_TYPES, EventType
@@ -31,6 +31,7 @@ KINDS: dict[type, str] = {
     Payload: "payload",
     Reward: "reward",
     Credit: "credit",
+    Charge: "charge",
 }
 
 _READ = (
@@ -56,6 +57,7 @@ class Parts:
         self.payloads: Sequence[Payload] = []
         self.rewards: Sequence[Reward] = []
         self.credits: Sequence[Credit] = []
+        self.charges: Sequence[Charge] = []
         self.end: End | None = None
         self.end_line: int | None = None
         self.crc = 0
@@ -86,7 +88,7 @@ class Parts:
         parts.header = trace.header
         parts.events, parts.edges, parts.calls = trace.events, trace.edges, trace.calls
         parts.payloads, parts.payload_keys = list(trace.payloads.values()), list(trace.payloads)
-        parts.rewards, parts.credits = trace.rewards, trace.credits
+        parts.rewards, parts.credits, parts.charges = trace.rewards, trace.credits, trace.charges
         parts.end = End(costs=trace.costs, metrics=trace.metrics) if trace.finished else None
         return parts
 

@@ -69,7 +69,7 @@ CODES: dict[str, str] = {
     "meaning/cost-mismatch": "a cost is not the sum of its parts",
     "meaning/wall-clock-short": "the trace took less time than its last event",
     "meaning/payload-mismatch": "a payload is not what its address says",
-    "meaning/unknown-target": "a reward or credit lands on something that is not in the trace",
+    "meaning/unknown-target": "a reward, credit or charge lands on something that is not in the trace",
 }
 
 _KEPT_PER_CODE = 1000  # so that a hostile file cannot fill memory with reports about it

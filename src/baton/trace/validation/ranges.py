@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args
 import numpy as np
 from msgspec import NODEFAULT, Meta, Struct, defstruct, structs
 
-from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward, Sampling, VersionSpan
+from baton.trace.records import Call, Charge, Credit, Edge, Event, Payload, Reward, Sampling, VersionSpan
 from baton.trace.trace import End, Header
 from baton.trace.validation.problem import shown
 
@@ -197,6 +197,7 @@ _RULES: dict[type[Struct], dict[str, _Rule]] = {
         "cost_tokens": _count,
         "cost_calls": _count,
     },
+    Charge: {"channel": _name, "target": _name, "value": _number},
     End: {
         "costs": _costs,
         "metrics": _named_numbers,

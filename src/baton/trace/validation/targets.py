@@ -1,4 +1,4 @@
-"""Meaning, of rewards and credits: does each land on a unit that is in the trace?
+"""Meaning, of rewards, credits and charges: does each land on a unit that is in the trace?
 
 What a target is for each unit: see baton.trace.records.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from baton.trace.records import Credit, Event, Reward
+from baton.trace.records import Charge, Credit, Event, Reward
 from baton.trace.validation.parts import Parts
 from baton.trace.validation.problem import shown
 
@@ -25,8 +25,8 @@ _EXPECTED = {
 
 def check_targets(parts: Parts) -> None:
     units = _Units(parts)
-    for kind in ("reward", "credit"):
-        record: Reward | Credit
+    for kind in ("reward", "credit", "charge"):
+        record: Reward | Credit | Charge
         for index, record in enumerate(parts.of(kind)):
             if record.target and not units.has(record.unit, record.target):
                 was, expected = shown(record.target), _EXPECTED[record.unit]

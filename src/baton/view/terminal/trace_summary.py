@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from baton.measure.metrics.scale import Scale, scale
 from baton.trace.outcome import lost_tokens
-from baton.trace.records import Credit, Reward
+from baton.trace.records import Charge, Credit, Reward
 from baton.trace.trace import Trace
 from baton.view.terminal.endings import failures_said, why_ended
 from baton.view.terminal.fitting import Line
@@ -67,9 +67,14 @@ def _costs(size: Scale, lost: int) -> list[str]:
 
 
 def below(trace: Trace, *, fold: bool) -> list[Line]:
-    """What stands below the tree: the rewards and the credits of the trace."""
+    """What stands below the tree: the rewards, the credits and the charges of the trace."""
     lines: list[Line] = []
-    for title, rows in (("rewards", _rewards(trace.rewards)), ("credits", _credits(trace.credits))):
+    every = (
+        ("rewards", _rewards(trace.rewards)),
+        ("credits", _credits(trace.credits)),
+        ("charges", _charges(trace.charges)),
+    )
+    for title, rows in every:
         if rows:
             lines += [[], [(title, "bold")]]
             shown = rows if not fold or len(rows) <= _SHOWN + 1 else rows[:_SHOWN]
@@ -105,5 +110,9 @@ def _credits(credits: Sequence[Credit]) -> list[tuple[str, ...]]:
     ]
 
 
-def _aim(record: Reward | Credit) -> tuple[str, str]:
+def _charges(charges: Sequence[Charge]) -> list[tuple[str, ...]]:
+    return [(printable(charge.channel), *_aim(charge), number(charge.value)) for charge in charges]
+
+
+def _aim(record: Reward | Credit | Charge) -> tuple[str, str]:
     return record.unit, "" if record.unit == "team" else printable(record.target)

@@ -250,7 +250,15 @@ def _unread(summary: TraceSummary) -> ListedTrace:
 
 
 def _num_records(trace: Trace) -> int:
-    kinds = (trace.events, trace.edges, trace.calls, trace.payloads, trace.rewards, trace.credits)
+    kinds = (
+        trace.events,
+        trace.edges,
+        trace.calls,
+        trace.payloads,
+        trace.rewards,
+        trace.credits,
+        trace.charges,
+    )
     return sum(map(len, kinds))
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from baton.errors import TraceError
 from baton.trace.formats.parquet.shard_schema import COLUMNS, PayloadLine, TraceLine, arrow, arrow_schema
-from baton.trace.records import Call, Credit, Edge, Event, Floats, Ints, Reward, Sampling, VersionSpan
+from baton.trace.records import Call, Charge, Credit, Edge, Event, Floats, Ints, Reward, Sampling, VersionSpan
 from baton.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ _STRUCTS: dict[str, type[Struct]] = {
     "calls": Call,
     "rewards": Reward,
     "credits": Credit,
+    "charges": Charge,
 }
 _FIELD_NAMES = {"from": "from_"}  # where a column is no Python name
 

@@ -18,7 +18,7 @@ from baton.errors import CorruptError, UsageError, nearest
 from baton.trace.formats.decoding import no_collection, share_strings
 from baton.trace.formats.parquet.manifest import read_manifest, shards, verify_shard
 from baton.trace.formats.parquet.shard_columns import from_arrow
-from baton.trace.formats.parquet.shard_schema import KINDS, TraceLine, arrow, word_columns
+from baton.trace.formats.parquet.shard_schema import KINDS, YOUNGEST, TraceLine, arrow, word_columns
 from baton.trace.trace import Header, Trace
 
 _BLOCK_ROWS = 4096
@@ -60,8 +60,7 @@ def read_sealed(
         }
         with ExitStack() as stack:
             tables = {
-                kind: stack.enter_context(_Rows(shard, kind, rows.get(f"{kind}.parquet", 0)))
-                for kind in KINDS
+                kind: stack.enter_context(_Rows(shard, kind, rows.get(f"{kind}.parquet"))) for kind in KINDS
             }
             yield from _traces(tables, wanted)
 
@@ -103,15 +102,19 @@ def _trace(line: TraceLine, records: dict[str, list[Any]]) -> Trace:
 class _Rows:
     """The rows of one table by number. Keeps the last row group read, and the last block decoded."""
 
-    def __init__(self, shard: Path, kind: str, num_rows: int) -> None:
+    def __init__(self, shard: Path, kind: str, num_rows: int | None) -> None:
+        """`num_rows` by the manifest; None: the shard was sealed before there were such records."""
         self.kind = kind
         self.path = shard / f"{kind}.parquet"
-        self.num_rows = num_rows
+        self.num_rows = num_rows or 0
+        self._there = num_rows is not None or kind != YOUNGEST
         self._group = -1
         self._block: list[Any] = []
         self._block_start = 0
 
     def __enter__(self) -> Self:
+        if not self._there:
+            return self
         with _reading(self.path):
             parquet = arrow().parquet
             there = set(parquet.read_schema(self.path).names)
@@ -155,7 +158,8 @@ class _Rows:
         self._block_start = self._starts[group] + within
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        if self._there:
+            self._file.close()
 
 
 @contextmanager

@@ -36,6 +36,8 @@ class TraceLine(Struct, frozen=True, kw_only=True):
     num_payloads: int
     num_rewards: int
     num_credits: int
+    num_charges: int = 0
+    """Shards of 0.2 have no table of them."""
     meta: dict[str, Any] = field(default_factory=dict)
     costs: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -84,7 +86,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "traces": {
         "trace_id": "string", "task_id": "word", "system": "word", "topology": "word", "version": "int",
         "finished": "bool", "num_events": "int", "num_edges": "int", "num_calls": "int",
-        "num_payloads": "int", "num_rewards": "int", "num_credits": "int",
+        "num_payloads": "int", "num_rewards": "int", "num_credits": "int", "num_charges": "int",
         "meta": "json", "costs": "json", "metrics": "json",
     },
     "events": {
@@ -118,8 +120,13 @@ COLUMNS: dict[str, dict[str, str]] = {
         "trace_id": "word", "unit": "word", "target": "word", "value": "float", "estimator": "word",
         "stderr": "float", "cost_tokens": "int", "cost_calls": "int", "assumes": "strings",
     },
+    "charges": {
+        "trace_id": "word", "channel": "word", "unit": "word", "target": "word", "value": "float", "by": "word",
+    },
 }  # fmt: skip
 KINDS = tuple(COLUMNS)
+YOUNGEST = "charges"
+"""The one table that shards of 0.2 do not have."""
 
 
 def arrow() -> Any:

@@ -33,7 +33,7 @@ from baton.trace.formats.sqlite.store_rows import (
     store_crc,
 )
 from baton.trace.formats.sqlite.witness import acknowledged, check_commits
-from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
+from baton.trace.records import Call, Charge, Credit, Edge, Event, Payload, Reward
 from baton.trace.trace import Trace
 
 # Stores this process has open for writing. See `sqlite` on why their files must not be opened.
@@ -157,7 +157,7 @@ def read_trace(connection: sqlite3.Connection, row: TraceRow) -> Trace:
 def _read_records(connection: sqlite3.Connection, row: TraceRow) -> dict[type, list[Any]]:
     first = first_key(row.number)
     limits = (first, first_key(row.number + 1))
-    found: dict[type, list[Any]] = {kind: [] for kind in (Event, Edge, Call, Payload, Reward, Credit)}
+    found: dict[type, list[Any]] = {kind: [] for kind in (Event, Edge, Call, Payload, Reward, Credit, Charge)}
     links: set[int] = set()
     for key, digest, body in connection.execute(_LINKS, limits):
         found[Payload].append(decode_payload(digest, body))

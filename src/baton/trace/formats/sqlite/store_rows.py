@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from baton.errors import CorruptError, TraceError
-from baton.trace.records import Call, Credit, Edge, Event, Floats, Ints, Payload, Reward
+from baton.trace.records import Call, Charge, Credit, Edge, Event, Floats, Ints, Payload, Reward
 from baton.trace.trace import End, Header
 
 APPLICATION_ID = 0x6261746E  # "batn"
@@ -131,7 +131,7 @@ def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(kind, dec_hook=_from_bytes)
 
 
-_Stored = Event | Edge | Call | Reward | Credit  # payloads have a table of their own
+_Stored = Event | Edge | Call | Reward | Credit | Charge  # payloads have a table of their own
 _RECORD: msgspec.msgpack.Decoder[_Stored] = msgspec.msgpack.Decoder(_Stored, dec_hook=_from_bytes)
 _PAYLOAD = msgspec.msgpack.Decoder(Payload)
 _HEADER = msgspec.msgpack.Decoder(Header)

@@ -146,6 +146,7 @@ def _trace(file: _File, made: list[Event], rider: Rider) -> Trace:
         payloads={payload.ref: payload for payload in rider.payloads},
         rewards=_rewards(file.rewards, rider.rewards, file.trace_id),
         credits=rider.credits,
+        charges=rider.charges,
         costs={name: cost for name, cost in file.costs.items() if name not in rider.unmeasured_costs},
         metrics=file.metrics,
         finished=rider.finished,

@@ -23,7 +23,7 @@ from msgspec import Struct, field
 
 from baton.errors import TraceError
 from baton.trace.formats.jsonl import all_finite, encode_record
-from baton.trace.records import Call, Credit, Event, Floats, Ints, Payload, Reward
+from baton.trace.records import Call, Charge, Credit, Event, Floats, Ints, Payload, Reward
 from baton.trace.trace import Trace
 
 BATON_VERSION = 1
@@ -63,6 +63,7 @@ class Rider(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
     rewards: tuple[Reward, ...] = ()
     """The records that the top level's `rewards` sums up."""
     credits: tuple[Credit, ...] = ()
+    charges: tuple[Charge, ...] = ()
     inferred_edges: tuple[int, ...] = ()
     """Positions in `edges` of those that were inferred and not recorded."""
     edge_reasons: tuple[tuple[int, str], ...] = ()
@@ -91,6 +92,7 @@ def to_survey(trace: Trace) -> dict[str, Any]:
             payloads=tuple(trace.payloads.values()),
             rewards=trace.rewards,
             credits=trace.credits,
+            charges=trace.charges,
             inferred_edges=tuple(place for place, edge in enumerate(trace.edges) if edge.inferred),
             edge_reasons=tuple(
                 (place, edge.why) for place, edge in enumerate(trace.edges) if edge.why is not None

@@ -1,0 +1,173 @@
+"""Costs: what a run did that is not to be traded for reward, as charges on its trace.
+
+    violations      consequential tool calls that untrusted words chose, or reached where they must not
+    tainted-calls   consequential tool calls that untrusted words may have touched at all
+    refusals        what a guard refused: attempts, which a policy under a guard should unlearn as well
+    spending        what the run took, of one kind: tokens, calls, tool_calls, messages, agents, seconds, usd
+    game            what a constrained game says its steps cost (`baton.games.constrained`)
+
+Invariant: a pure function of the trace. A cost is a record of its own; no reward, return or credit has it in it. What
+a trace does not say is an error with what is missing, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+
+from baton.errors import TraceError, UsageError, nearest
+from baton.games.constrained import ConstrainedGame
+from baton.games.game_trace import played
+from baton.games.on_team import steps_of
+from baton.measure.safety.taint import Labels, taint
+from baton.settings import decode
+from baton.trace.graph.lineage import NO_EFFECT
+from baton.trace.records import Charge
+from baton.trace.trace import Trace
+
+CountCost = Callable[[Trace], list[Charge]]
+"""A trace -> what it is charged with."""
+
+
+class _Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class TaintSettings(_Settings, frozen=True, kw_only=True):
+    """What the trace itself does not say about tools."""
+
+    untrusted: tuple[str, ...] = ()
+    """Tools whose results are strangers' words."""
+    consequential: tuple[str, ...] = ()
+    """Tools that act on the world."""
+    trusted_arguments: dict[str, tuple[str, ...]] = {}
+    """Tool -> arguments that must be trusted."""
+
+    @property
+    def labels(self) -> Labels:
+        return Labels(
+            untrusted=frozenset(self.untrusted),
+            consequential=frozenset(self.consequential),
+            trusted_arguments=self.trusted_arguments,
+        )
+
+
+class SpendingSettings(_Settings, frozen=True, kw_only=True):
+    """What is counted, and in which unit."""
+
+    of: Literal["tokens", "calls", "tool_calls", "messages", "agents", "seconds", "usd"] = "tokens"
+    unit: float = 1.0
+    """What counts as 1: 1000 makes a limit of 2 mean two thousand."""
+
+
+class RefusalSettings(_Settings, frozen=True, kw_only=True):
+    """Refusals need none."""
+
+
+class GameSettings(_Settings, frozen=True, kw_only=True):
+    """A game says itself what its steps cost."""
+
+
+def _violations(settings: TaintSettings) -> CountCost:
+    def count(trace: Trace) -> list[Charge]:
+        return [_on_call("violations", event) for event in taint(trace, settings.labels).violations]
+
+    return count
+
+
+def _tainted_calls(settings: TaintSettings) -> CountCost:
+    def count(trace: Trace) -> list[Charge]:
+        found = taint(trace, settings.labels)
+        tainted = set(found.tainted)
+        return [_on_call("tainted-calls", event) for event in found.consequential if event in tainted]
+
+    return count
+
+
+def _on_call(channel: str, event: str) -> Charge:
+    return Charge(channel=channel, unit="tool_call", target=event, value=1.0, by=f"cost {channel}")
+
+
+def _refusals(settings: RefusalSettings) -> CountCost:  # noqa: ARG001 (every cost's)
+    def count(trace: Trace) -> list[Charge]:
+        refused = [e for e in trace.events if e.type == "safety_event" and "guard" in e.extra]
+        refused = [event for event in refused if event.extra["guard"] != "endorsed"]
+        return [
+            Charge(channel="refusals", unit="agent", target=event.agent, value=1.0, by="cost refusals")
+            for event in refused
+        ]
+
+    return count
+
+
+def _spending(settings: SpendingSettings) -> CountCost:
+    def count(trace: Trace) -> list[Charge]:
+        value = _spent(trace, settings.of) / settings.unit
+        by = f"cost spending of {settings.of}"
+        return [Charge(channel="spending", unit="team", target=trace.trace_id, value=value, by=by)]
+
+    if settings.unit <= 0:
+        raise UsageError(f"a constraint on spending has unit = {settings.unit:g}; expected more than 0.")
+    return count
+
+
+def _spent(trace: Trace, kind: str) -> float:
+    if kind == "calls":
+        return float(len(trace.calls))
+    if kind in ("tool_calls", "messages"):
+        wanted = "tool_call" if kind == "tool_calls" else "message"
+        return float(sum(e.type == wanted and e.status not in NO_EFFECT for e in trace.events))
+    if kind == "agents":
+        return 1.0 + sum(e.type == "spawn" and e.status not in NO_EFFECT for e in trace.events)
+    name = "wall_clock_s" if kind == "seconds" else kind
+    if name not in trace.costs:
+        raise TraceError(
+            f"trace {trace.trace_id} does not say what it took in {kind}, so spending cannot be counted. "
+            f"Expected costs.{name}; constrain tokens, or record it."
+        )
+    return trace.costs[name]
+
+
+def _of_game(settings: GameSettings) -> CountCost:  # noqa: ARG001 (every cost's)
+    def count(trace: Trace) -> list[Charge]:
+        game = played(trace).game
+        if not isinstance(game, ConstrainedGame):
+            raise TraceError(f"{game.name} has no cost beside its reward. Type: baton game solve gatekeeper")
+        return game_charges(trace, game)
+
+    return count
+
+
+def game_charges(trace: Trace, game: ConstrainedGame) -> list[Charge]:
+    """What the steps of a play cost, each on its choice; choices that cost nothing have no record."""
+    return [
+        Charge(
+            channel=game.channel,
+            unit="orchestrator",
+            target=trace.events[step.event].id,
+            value=cost,
+            by=f"game {game.name}",
+        )
+        for step in steps_of(trace.events)
+        if (cost := game.cost(step.state, step.option, step.after))
+    ]
+
+
+COSTS: Final[Mapping[str, tuple[type[Any], Callable[[Any], CountCost]]]] = {
+    "violations": (TaintSettings, _violations),
+    "tainted-calls": (TaintSettings, _tainted_calls),
+    "refusals": (RefusalSettings, _refusals),
+    "spending": (SpendingSettings, _spending),
+    "game": (GameSettings, _of_game),
+}
+"""Name -> its settings, and what makes it count."""
+
+
+def make_cost(name: str, settings: Mapping[str, Any], where: str) -> CountCost:
+    """A cost by name."""
+    if name not in COSTS:
+        raise UsageError(f"{where}: there is no cost {name!r}. {nearest(name, COSTS)}")
+    kind, make = COSTS[name]
+    return make(decode(kind, dict(settings), f"{where}.settings"))
