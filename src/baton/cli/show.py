@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable
 
 from baton.cli import add_trace
+from baton.cli.price_file import add_prices, prices_given
 from baton.errors import UsageError
 from baton.trace.formats import read_all
 from baton.trace.formats.recognition import opened_name
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--width", type=_at_least(40), metavar="N", help="columns; text is cut to fit")
     parser.add_argument("--text", action="store_true", help="the whole text of each event under it")
+    add_prices(parser)
     parser.add_argument(
         "--prompts", action="store_true", help="what each model was asked and answered, word for word"
     )
@@ -49,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         prompts=args.prompts,
     )
     tree = page(trace, options)
-    lines: list[Line] = [*above(trace), *tree.lines, *below(trace, fold=options.fold)]
+    lines: list[Line] = [*above(trace, prices_given(args)), *tree.lines, *below(trace, fold=options.fold)]
     if tree.num_left_out:
         said = f"{tree.num_left_out:,} of {count(tree.num_events, 'event')} left out."
         flags = (

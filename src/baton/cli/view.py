@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from baton.cli import add_policy, add_trust
+from baton.cli.price_file import add_prices, prices_given
 from baton.cli.printing import say
 from baton.compose.run_settings import parse_policies
 from baton.credit.project import project
@@ -20,7 +21,7 @@ from baton.games.game import Game, State
 from baton.games.game_trace import played, regret_of_trace
 from baton.games.on_team import steps_of
 from baton.games.solve import Solution, solve
-from baton.measure.prices import PriceTable, read_prices
+from baton.measure.prices import PriceTable
 from baton.registry import TRUST
 from baton.team.action import Stop
 from baton.team.forking import Fork
@@ -55,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fork", action="store_true", help="attach the runtime: traces can be run again with a change"
     )
-    parser.add_argument("--prices", metavar="FILE", help="what models cost, for a million tokens, in TOML")
+    add_prices(parser)
     add_policy(parser, "for forks, another engine: P or ROLE=P")
     add_trust(parser)
 
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         if given and not args.fork:
             raise UsageError(f"{option} is for forks. Type: --fork as well")
     policies = parse_policies(args.policy)
-    prices = PriceTable() if args.prices is None else read_prices(Path(args.prices))
+    prices = prices_given(args)
     key = None if args.no_key else secrets.token_urlsafe(18)
     given = attached(forks=args.fork, policies=policies, trust=args.trust, prices=prices)
     app = make_app(Library(paths), given, key=key)

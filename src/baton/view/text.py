@@ -54,6 +54,18 @@ def tokens_said(tokens: float, estimated: float | None) -> str:
     return f"{'~' if estimated else ''}{number(tokens)}"
 
 
+def money(value: float, currency: str) -> str:
+    """An amount: cents where there are any, more digits where there are not."""
+    shown = (
+        f"{value:,.2f}"
+        if not value or abs(value) >= 1
+        else f"{value:.3g}"
+        if abs(value) >= 0.0001
+        else f"{value:.1e}"
+    )
+    return f"{shown} {printable(currency)}"
+
+
 def count(n: int, noun: str) -> str:
     """A number with its noun: 1 event, 2 events."""
     return f"{n:,} {noun}" + ("" if n == 1 else "s")

@@ -14,7 +14,7 @@ export class Model {
     this.n = events.id.length;
     this.ids = events.id;
     this.tools = events.tool;
-    this.chosen = events.chosen; // in words, of a decision among options
+    this.chosen = events.chosen; // in words, of a decision
     this.t = Float64Array.from(events.t);
     this.duration = Float64Array.from(events.duration, (value) => (value === null ? NaN : value));
     this.tokens = Float64Array.from(events.tokens, (value) => (value === null ? NaN : value));
@@ -95,14 +95,11 @@ export class Model {
     return (this.flags[i] & 2) !== 0;
   }
 
-  // A few words for a bar, a tip or a screen reader.
+  // A few words for a bar, a tip or a screen reader. A decision is named by what was chosen, not by what was asked.
   title(i) {
-    const type = this.typeOf(i);
-    const decision = this.decisionOf(i);
-    if (type === "orchestrator_decision" && this.chosen[i] !== null) return `${decision === "none" ? "" : `${decision}: `}${this.chosen[i]}`;
-    const verb = type === "orchestrator_decision" && decision !== "none" ? decision : type.replaceAll("_", " ");
+    if (this.chosen[i] !== null) return this.chosen[i];
     const object = this.tools[i] ?? (this.to[i] >= 0 ? `→ ${this.agents.name[this.to[i]]}` : "");
-    return object ? `${verb} ${object}` : verb;
+    return `${this.typeOf(i).replaceAll("_", " ")} ${object}`.trimEnd();
   }
 
   below(lane) {

@@ -16,6 +16,7 @@ import { SummaryView } from "./summary.js";
 import { taintOf, taintPanel } from "./taint.js";
 import { SpawnTree } from "./tree.js";
 import { heading } from "./heading.js";
+import { headline } from "./headline.js";
 import { count, visible } from "./text.js";
 
 const VIEWS = {
@@ -69,12 +70,19 @@ export class TracePage {
     this.detail = h("aside", { class: "detail", "aria-label": "Detail" });
     this.scrub = h("div", { class: "scrubber" });
     replace(this.host, h("div", { class: "trace-page" }, this.head, this.tabs, this.bar, this.legend, this.notice, h("div", { class: "split" }, this.stage, this.detail), this.scrub));
-    heading(this.head, scene.model, this.context);
+    this.titled();
     this.notes();
     this.scrubber = new Scrubber(this.scrub, scene, () => this.window());
     this.off = scene.on((names) => this.changed(names));
     this.tools();
     this.showDetail();
+  }
+
+  titled() {
+    heading(this.head, this.scene.model, this.context);
+    const told = h("p", { class: "headline" });
+    this.head.querySelector(".title").after(told);
+    headline(told, this.scene);
   }
 
   notes(problem = null) {
@@ -206,7 +214,7 @@ export class TracePage {
         const model = new Model(await ask("trace", this.place), this.place);
         const chosen = this.scene.selected === null ? -1 : model.ids.indexOf(this.scene.model.ids[this.scene.selected]);
         this.scene.set({ model, selected: chosen < 0 ? null : chosen });
-        heading(this.head, model, this.context);
+        this.titled();
         this.notes();
         if (model.about.finished) return this.unwatch();
         if (this.latest === wanted) break; // it may have grown again since it was read: that is told as well

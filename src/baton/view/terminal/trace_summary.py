@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from baton.measure.metrics.scale import Scale, scale
+from baton.measure.prices import PriceTable
 from baton.trace.outcome import lost_tokens
 from baton.trace.records import Charge, Credit, Reward
 from baton.trace.trace import Trace
-from baton.view.terminal.endings import failures_said, why_ended
+from baton.view.headline import headline
+from baton.view.terminal.endings import failures_said
 from baton.view.terminal.fitting import Line
 from baton.view.text import count, duration, number, printable, tokens_said
 
@@ -16,8 +18,8 @@ _SHOWN = 12
 _SAID_ALREADY = {"tokens", "wall_clock_s", "messages", "tool_calls"}
 
 
-def above(trace: Trace) -> list[Line]:
-    """Which trace this is, and how large."""
+def above(trace: Trace, prices: PriceTable | None = None) -> list[Line]:
+    """Which trace this is, how large, and what it comes to."""
     size = scale(trace)
     title: Line = [
         (printable(trace.trace_id), "bold"),
@@ -26,7 +28,11 @@ def above(trace: Trace) -> list[Line]:
     ]
     lines = [title, [("  ".join(_counts(size)), "")], [("  ".join(_costs(size, lost_tokens(trace))), "")]]
     forced = not trace.finished or "forced" in size.statuses
-    lines.append([("ended  ", ""), (why_ended(trace), "red" if forced else "")])
+    ended, *further_said = headline(trace, prices=prices)
+    lines.append([("ended  ", ""), (ended.text, "red" if forced else "")])
+    lines += [
+        [(f"{one.about}  ", ""), (one.text, "red" if one.about == "wrong" else "")] for one in further_said
+    ]
     lines += [[(f"{label}  ", ""), (told, "red")] for label, told in failures_said(trace)]
     further = {name: value for name, value in trace.costs.items() if name not in _SAID_ALREADY}
     for name, values in (("costs", further), ("metrics", trace.metrics)):

@@ -17,6 +17,7 @@ from baton.errors import BatonError, UsageError, nearest
 from baton.measure.prices import price
 from baton.trace.formats.decoding import no_collection
 from baton.trace.trace import Trace
+from baton.view.headline import headline
 from baton.view.report.run_files import run_of
 from baton.view.web.attached import Attached, Change
 from baton.view.web.detail import Details, content
@@ -64,6 +65,7 @@ class Answers:
             "forking": lambda query: self._desk.told(_text(query, "job")),
             "words": self._words,
             "notes": lambda query: notes_of(self._path(query), _text(query, "id")),
+            "headline": lambda query: told(self._of(query), self._attached),
             "cost": lambda query: price(self._of(query), self._attached.prices),
         }
 
@@ -205,6 +207,25 @@ def regret(trace: Trace, attached: Attached) -> dict[str, Any]:
 
 def _stamped(content: Any) -> str:
     return blake2b(msgspec.json.encode(content), digest_size=8).hexdigest()
+
+
+def told(trace: Trace, attached: Attached) -> dict[str, Any]:
+    """The headline of a trace, its pieces with the rows of the events that they are about."""
+    losses = [(loss["event"], loss["regret"]) for loss in regret(trace, attached).get("losses", ())]
+    said = headline(trace, prices=attached.prices, labels=attached.labels, losses=losses)
+    rows = trace.position
+    return {
+        "sentences": [
+            {
+                "about": one.about,
+                "pieces": [
+                    [piece.text, None if piece.event is None else rows.get(piece.event)]
+                    for piece in one.pieces
+                ],
+            }
+            for one in said
+        ]
+    }
 
 
 def _said(trace: Trace, row: int) -> str:

@@ -15,8 +15,9 @@ import msgspec
 
 from baton import __version__
 from baton.errors import BatonError
+from baton.measure.prices import price
 from baton.trace.trace import Trace
-from baton.view.web.answers import regret
+from baton.view.web.answers import regret, told
 from baton.view.web.assets import index, script, style
 from baton.view.web.attached import Attached
 from baton.view.web.detail import Details
@@ -60,6 +61,8 @@ def _answers(trace: Trace, attached: Attached) -> dict[str, Any]:
         "setup": {"version": __version__, "places": [], "fork": False, "file": trace.trace_id},
         "trace": picture(trace),
         "ledger": regret(trace, attached),
+        "headline": told(trace, attached),
+        "cost": price(trace, attached.prices),
     }
     try:
         found["taint"] = overlay(trace, attached.labels)

@@ -16,9 +16,9 @@ from baton.measure.metrics.scale import scale
 from baton.trace.graph.arrays import Graph
 from baton.trace.graph.timing import critical_path
 from baton.trace.outcome import final_event
-from baton.trace.records import Event
 from baton.trace.trace import Trace, meta_table
 from baton.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, STATUSES
+from baton.view.headline import titled
 from baton.view.lanes import Lane, Lanes
 from baton.view.web.worth import channels
 
@@ -137,7 +137,10 @@ def _events(
         "lane": [lane_of[id(event)] for event in events],
         "to": [-1 if event.to is None else number.get(event.to, -1) for event in events],
         "tool": [event.tool for event in events],
-        "chosen": [_chosen(event) for event in events],
+        "chosen": [
+            titled(event)[:_MOST_CHOSEN] if event.type == "orchestrator_decision" else None
+            for event in events
+        ],
         "tokens": [event.tokens for event in events],
         "propensity": [event.propensity for event in events],
         "call": [-1 if event.call is None else calls.get(event.call, -1) for event in events],
@@ -149,15 +152,6 @@ def _events(
             for event in events
         ],
     }
-
-
-def _chosen(event: Event) -> str | None:
-    """What a decision chose among its options, in a few words; None: there were none, or it is not told."""
-    if event.type != "orchestrator_decision" or event.options is None or event.choice is None:
-        return None
-    if not 0 <= event.choice < len(event.options):  # of a trace that is not valid
-        return None
-    return event.options[event.choice][:_MOST_CHOSEN]
 
 
 def _edges(trace: Trace, notes: list[str]) -> dict[str, list[int]]:
