@@ -212,7 +212,9 @@ def test_a_program_that_was_served_is_trained_as_a_program(
         said = [{"role": "user", "content": "how many bees?"}]
         address = f"{served.address}/s/bees.1/v1/chat/completions"
         assert httpx.post(address, json={"model": "m", "messages": said}).status_code == 200
-    assert main(["advise", "out/bees.1.jsonl", "--out", "advised.toml"]) == 0
+    answers = ("--roles", "alike", "--dynamic", "yes", "--bottleneck", "yes")
+    assert main(["advise", "out/bees.1.jsonl", *answers, "--out", "advised.toml"]) == 0
+    assert "baton credit out/bees.1.jsonl --estimator spawn-replay -- COMMAND" in capsys.readouterr().out
     told = (tmp_path / "advised.toml").read_text()
     assert "baton run" not in told
     assert "[team]" not in told

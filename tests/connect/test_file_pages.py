@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -77,3 +78,17 @@ def test_readers_find_the_pages() -> None:
     index = (ROOT / "docs" / "connect.md").read_text("utf-8")
     for path in DOCS.glob("*.md"):
         assert f"connect/{path.name}" in index, path.name
+
+
+def test_a_source_without_times_has_no_seconds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Zero seconds would be a measurement."""
+    talk = [{"role": "user", "content": "Hi?"}, {"role": "assistant", "content": "Hi."}]
+    (tmp_path / "talk.json").write_text(json.dumps(talk))
+    assert main(["import", str(tmp_path / "talk.json"), "--out", str(tmp_path / "out")]) == 0
+    for command, told in (("show", "times not measured"), ("measure", "seconds a trace     not measured")):
+        capsys.readouterr()
+        assert main([command, str(tmp_path / "out")]) == 0
+        out = capsys.readouterr().out
+        assert told in out
+        assert "0.00s" not in out
+        assert "makespan (s)            0" not in out

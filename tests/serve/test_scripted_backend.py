@@ -83,6 +83,24 @@ RULES = """
 """
 
 
+def test_what_a_harness_adds_in_the_systems_name_is_not_the_last_message(tmp_path: Path) -> None:
+    """Claude Code 2.1.325 puts its environment after the person's words."""
+    path = tmp_path / "rules.jsonl"
+    path.write_text(
+        '{"speaker": "system", "when": "secret", "say": "hush"}\n{"when": "capitals", "say": "{last}!"}\n{"say": "?"}\n'
+    )
+    talk = Talk(make_backend(f"scripted:{path}"))
+    said = [
+        talk.ask(asked(*messages)).choices[0].message.text
+        for messages in (
+            (system("s"), user("Capitals?"), system("# Environment")),
+            (user("Capitals?"), system("a secret")),
+            (system("of capitals"),),
+        )
+    ]
+    assert said == ["Capitals?!", "hush", "of capitals!"]
+
+
 def test_rules(tmp_path: Path) -> None:
     path = tmp_path / "story.jsonl"
     path.write_text(RULES)

@@ -253,6 +253,9 @@ def test_one_server_a_folder(serving: Serving) -> None:
 def test_a_port_that_is_taken(serving: Serving, tmp_path_factory: pytest.TempPathFactory) -> None:
     with pytest.raises(UsageError, match="--port 0"):
         Serving(tmp_path_factory.mktemp("other"), Saying(), port=serving.port)
+    with pytest.raises(UsageError, match="--port 0"):
+        Serving(serving.out.parent / "new", Saying(), port=serving.port)
+    assert not (serving.out.parent / "new").exists()
     with pytest.raises(UsageError, match="this machine only"):
         Serving(tmp_path_factory.mktemp("another"), Saying(), host="0.0.0.0")
 

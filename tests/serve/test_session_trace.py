@@ -154,5 +154,19 @@ def test_what_a_person_and_a_program_said_stands_in_the_trace_as_it_was_said() -
     assert spawned == ["Mend  this.", "Read:\n\n" + code]
 
 
+@pytest.mark.parametrize(
+    ("said", "task"),
+    [
+        ("<system-reminder>\nEnd messages so.\n</system-reminder>\n\nCapitals?", "Capitals?"),
+        ("<system-reminder>a</system-reminder>", "<system-reminder>a</system-reminder>"),
+        ("What is a <system-reminder>?", "What is a <system-reminder>?"),
+    ],
+)
+def test_a_harnesses_reminders_are_not_the_task(said: str, task: str) -> None:
+    played = Played("reminded")
+    played.talk(system("You are the lead."), user(said)).say("Rome")
+    assert _trace(played).header.meta["connect"]["task"] == task
+
+
 def _trace(played: Played) -> Trace:
     return session_trace(played.exchanges, [END], name="s")

@@ -15,7 +15,7 @@ import msgspec
 from baton.cli import add_trust
 from baton.cli.printing import print_json
 from baton.compose.advise_traces import Reading, read_answers
-from baton.compose.advised_recipe import DraftedRecipe, draft_recipe
+from baton.compose.advised_recipe import DraftedRecipe, draft_recipe, look_at
 from baton.compose.advised_run import draft_from_run
 from baton.compose.again import is_trained
 from baton.compose.corpus_recipes import installed_recipes, train_line
@@ -75,7 +75,8 @@ def run(args: argparse.Namespace) -> int:
     following = train_line(advice.recipe) if draft is None else _following(draft, args)
     if args.json:
         return print_json({"answers": readings, "advice": advice, "drafted": draft, "type": following})
-    emit([*_answer_lines(readings), [], *_advice_lines(advice, args.paths)])
+    look = look_at(traces, advice, args.paths, trust=args.trust) if traces else None
+    emit([*_answer_lines(readings), [], *_advice_lines(advice, look)])
     if draft is not None:
         emit(_draft_lines(draft, place, following))
     return 0
@@ -167,17 +168,15 @@ def _answer_lines(readings: Mapping[str, Reading]) -> Iterator[Line]:
         yield [(f"  {readings[name].answer}  ", "bold"), (printable(readings[name].why), "dim")]
 
 
-def _advice_lines(advice: Advice, paths: Sequence[str]) -> Iterator[Line]:
+def _advice_lines(advice: Advice, look: str | None) -> Iterator[Line]:
     yield from named("credit on", f"{advice.unit}, by the estimator {advice.estimator}", "bold")
     yield from named("recipe", advice.recipe, "bold")
     for reason in advice.reasons:
         yield from named("because", reason)
     for recipe, when in advice.instead.items():
         yield from named("instead", f"{recipe}, {when}")
-    if paths:
-        command = f"baton credit {shlex.join(paths)} --unit {advice.unit} --estimator {advice.estimator}"
-        yield from named("look at it", printable(command), "green")
-    if paths:
+    if look is not None:
+        yield from named("look at it", printable(look), "green")
         return
     if advice.recipe in installed_recipes():
         yield from named("type", train_line(advice.recipe), "green")

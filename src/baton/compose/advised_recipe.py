@@ -7,6 +7,7 @@ tell is listed as missing and written as a comment, never guessed.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -368,6 +369,19 @@ def _reward(seen: SeenTeam, missing: list[str]) -> list[str]:
 
 def counts_said(found: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in sorted(found.items()))
+
+
+def look_at(traces: Sequence[Trace], advice: Advice, paths: Sequence[str], *, trust: bool = False) -> str:
+    """What shows the advised credit on these traces; where they cannot be run again, the nearest that can be had."""
+    seen = seen_in(traces, trust)
+    command = ["baton", "credit", *paths]
+    if seen.settings is not None or not {"runtime", "counterfactuals"} & set(find(advice.estimator).needs):
+        return shlex.join([*command, "--unit", advice.unit, "--estimator", advice.estimator])
+    if _served(seen):
+        twin = "message-replay" if advice.unit == "message" else "spawn-replay"
+        return f"{shlex.join([*command, '--estimator', twin])} -- COMMAND"
+    method, _ = method_for(advice, seen)
+    return shlex.join([*command, "--estimator", load(method).credit[0].estimator])
 
 
 def method_for(advice: Advice, seen: SeenTeam) -> tuple[str, list[str]]:

@@ -70,11 +70,11 @@ class Serving:
         self._opening = threading.Lock()
         self._opening_one: dict[str, threading.Lock] = {}
         """Each session that is being opened has a lock of its own: its journal may be long, and others go on."""
-        self._held = _claimed(out)
+        self._socket = _listening(host, port)  # first: a port that is taken leaves no folder behind
         try:
-            self._socket = _listening(host, port)
+            self._held = _claimed(out)
         except BaseException:
-            self._held.release()
+            self._socket.close()
             raise
         self.port = int(self._socket.getsockname()[1])
         self.address = f"http://{'[::1]' if host == '::1' else '127.0.0.1'}:{self.port}"

@@ -79,7 +79,7 @@ class Built:
             calls=self.calls.records,
             payloads=self.contents.payloads,
             rewards=kept,
-            costs=_costs(events) if finished else {},
+            costs=_costs(events, self.order.timed) if finished else {},
             metrics=_finite(self.about.metrics) if finished else {},
             finished=finished,
         )
@@ -350,8 +350,10 @@ def _finite(metrics: dict[str, float]) -> dict[str, float]:
     return {str(name): float(value) for name, value in metrics.items() if _is_finite(value)}
 
 
-def _costs(events: tuple[Event, ...]) -> dict[str, float]:
-    costs: dict[str, float] = {"wall_clock_s": max([event.t + (event.duration_s or 0.0) for event in events])}
+def _costs(events: tuple[Event, ...], timed: bool) -> dict[str, float]:
+    costs: dict[str, float] = {}
+    if timed:
+        costs["wall_clock_s"] = max([event.t + (event.duration_s or 0.0) for event in events])
     tokens = [event.tokens for event in events if event.tokens is not None]
     if tokens:
         costs["tokens"] = sum(tokens)

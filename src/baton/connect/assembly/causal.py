@@ -27,6 +27,10 @@ class Order:
         """`logged`: times are those at which something had ended."""
         self.lines = lines
         self.times = self._own_times()
+        self.timed = any(t is not None for t in self.times) or any(
+            e.duration_s is not None for e in lines.events
+        )
+        """Whether the source says of anything when it was."""
         self.ranks = self._rank()
         self.ties = ties
         self.places = self._sorted()

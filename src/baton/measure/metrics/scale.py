@@ -163,9 +163,14 @@ def tokens_of(trace: Trace) -> float | None:
 
 
 def seconds_of(trace: Trace) -> float | None:
-    """How long the trace took, by the clock's own figure; without one, until the end of what ended last."""
-    ends = (event.t + (event.duration_s or 0.0) for event in trace.events)
-    return trace.costs.get("wall_clock_s", max(ends, default=None))
+    """How long the trace took, by the clock's own figure; without one, until the end of what ended last.
+
+    None: not measured. A source without times leaves every event at 0, which is no time."""
+    if "wall_clock_s" in trace.costs:
+        return trace.costs["wall_clock_s"]
+    if not any(event.t or event.duration_s is not None for event in trace.events):
+        return None
+    return max(event.t + (event.duration_s or 0.0) for event in trace.events)
 
 
 def _counted(words: Iterable[str]) -> dict[str, int]:

@@ -162,7 +162,7 @@ class ScriptRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When a rule fits, and what is said then. What is not given does not matter."""
 
     when: str | tuple[str, ...] = ()
-    """Words that the last message holds, capitals or not; of several, all."""
+    """Words that the last message holds, capitals or not; of several, all. The system's words after it do not count."""
     match: str | None = None
     """A regular expression found in the last message; `{name}` and `{1}` stand for its groups in what is said."""
     system: str | None = None
@@ -204,9 +204,9 @@ class RuleScript:
         return cls(rules, str(path))
 
     def __call__(self, ask: Ask, key: str) -> Said:
-        last = ask.messages[-1] if ask.messages else Utterance(speaker="user")
+        last = _last(ask)
         for rule in self._rules:
-            words = _fit(rule, ask, last)
+            words = _fit(rule, ask, ask.messages[-1] if rule.speaker == "system" and ask.messages else last)
             if words is not None:
                 uses = [rule.use] if _is_use(rule.use) else rule.use
                 parts: list[Any] = [(name, _filled(arguments, words)) for name, arguments in uses]
@@ -240,6 +240,12 @@ def _rule(line: str, where: str) -> ScriptRule:
     except re.error as error:
         raise UsageError(f"{where}: match is no regular expression: {error}.") from None
     return rule
+
+
+def _last(ask: Ask) -> Utterance:
+    """What was said last. Harnesses put words of the system's after it (Claude Code does): these are no turn."""
+    said = (each for each in reversed(ask.messages) if each.speaker != "system")
+    return next(said, ask.messages[-1] if ask.messages else Utterance(speaker="user"))
 
 
 def _fit(rule: ScriptRule, ask: Ask, last: Utterance) -> dict[str, str] | None:

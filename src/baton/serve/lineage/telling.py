@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
+from baton.connect.readers.claude_code.texts import unreminded
 from baton.connect.seen import Link, Seen, SeenAgent, SeenEvent, SeenReward, SeenSession
 from baton.serve.exchange import Posted, ReplyChoice
 from baton.serve.lineage.askers import GROWS, HANDS_OVER, Site
@@ -121,7 +122,7 @@ class _Telling:
         if self.team.unsure:
             meta["unsure"] = {self.team.key(life): why for life, why in self.team.unsure.items()}
         return SeenSession(
-            session=self.name, key=self.name, system="baton serve", task=asked[-1] if asked else None,
+            session=self.name, key=self.name, system="baton serve", task=_task(asked[-1]) if asked else None,
             started=min(begun) if begun else None, finished=ended is not None, meta=meta,
         )  # fmt: skip
 
@@ -381,6 +382,11 @@ def _why(ended: Posted) -> str | None:
         return ended.why
     code = ended.exit_code
     return f"the program ended with {f'exit code {code}' if code > 0 else f'signal {-code}'}"
+
+
+def _task(asked: str) -> str:
+    """What a person asked for; what Claude Code puts beside it only where there is nothing else."""
+    return unreminded(asked) or asked
 
 
 def _last_words(heard: Sequence[Heard]) -> str | None:

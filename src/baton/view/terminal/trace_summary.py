@@ -63,8 +63,7 @@ def _costs(size: Scale, lost: int) -> list[str]:
     said = [f"{tokens} (estimated)" if estimated else tokens]
     if lost:
         said.append(f"{lost:,} more charged for calls that were lost")
-    if size.seconds is not None:
-        said.append(f"took {duration(size.seconds)}")
+    said.append("times not measured" if size.seconds is None else f"took {duration(size.seconds)}")
     if size.work_s is not None and size.span_s is not None:
         said.append(f"work {duration(size.work_s)}, span {duration(size.span_s)}")
     if size.parallelism is not None:

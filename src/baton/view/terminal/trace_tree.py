@@ -14,6 +14,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from baton.errors import CorruptError, UsageError
+from baton.measure.metrics.scale import seconds_of
 from baton.trace.outcome import is_estimated
 from baton.trace.records import Call, Event, is_content_address
 from baton.trace.trace import Trace
@@ -97,6 +98,7 @@ class _Writer:
         self._most = most
         self._depth = depth
         self._room = room
+        self._timed = seconds_of(trace) is not None
         self._asked = _first_events(trace) if options.prompts else {}
         self._id_width = min(12, max((len(event.id) for event in trace.events[-1:]), default=2))
 
@@ -156,7 +158,8 @@ class _Writer:
         line: Line = [(shortened(lane.agent, _NAME_WIDTH), "bold cyan")]
         if lane.role:
             line.append((f" ({shortened(lane.role, _NAME_WIDTH)})", "cyan"))
-        facts = [f"{moment(lane.start)}–{moment(lane.end)}", count(len(lane.events), "event")]
+        facts = [f"{moment(lane.start)}–{moment(lane.end)}"] if self._timed else []
+        facts.append(count(len(lane.events), "event"))
         if lane.tokens is not None:
             estimated = any(is_estimated(self._trace, event) for event in lane.events)
             facts.append(f"{tokens_said(lane.tokens, estimated)} tokens")
@@ -176,7 +179,7 @@ class _Writer:
     def _event_line(self, event: Event, room: int, *, snippet: bool) -> Line:
         line: Line = [
             (f"{shortened(event.id, _NAME_WIDTH):<{self._id_width}} ", "dim"),
-            (f"{moment(event.t):>6} ", "dim"),
+            (f"{moment(event.t):>6} " if self._timed else "", "dim"),
             (event.type, _STYLES.get(event.type, "")),
         ]
         if event.type == "orchestrator_decision" and event.decision != "none":

@@ -61,13 +61,18 @@ def kind_of(text: str) -> Kind:
             return "letter"
         if start.startswith(("<command-name>", "<command-message>", "<bash-input>")):
             return "command"
-        if start.startswith("<system-reminder>") and not _REMINDER.sub("", start).strip():
+        if start.startswith("<system-reminder>") and not unreminded(start):
             return "program"
     if start.startswith(_PROGRAM):
         return "program"
     if start.startswith("[Request interrupted by user"):
         return "interrupted"
     return "words"
+
+
+def unreminded(text: str) -> str:
+    """A person's words without the reminders that the program puts beside them."""
+    return _REMINDER.sub("", text).strip()
 
 
 def spoken(text: str) -> str:
