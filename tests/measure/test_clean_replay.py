@@ -16,7 +16,7 @@ from baton.measure.figure import Figure
 from baton.measure.measured import MeasuredTrace
 from baton.measure.safety.clean_replay import CleanReplay, attack_figures, clean_replay
 from baton.measure.safety.summary import safety_report
-from baton.measure.safety.taint import Labels, taint
+from baton.measure.safety.taint import taint
 from baton.team.budget import Limits
 from baton.team.clock import Latency
 from baton.team.forks import rerun_of
@@ -26,6 +26,7 @@ from baton.team.team import Assignment, Team
 from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
 from baton.testing.chaos import chaos_engine
+from baton.trace.provenance import Labels
 
 
 @tool(pure=True, trusted=False)

@@ -24,11 +24,11 @@ from baton.measure.report.checklist import checklist
 from baton.measure.report.document import NOT_MEASURED, as_html, as_markdown, document, shown
 from baton.measure.report.report import Rows, figures_of, measure
 from baton.measure.safety.summary import safety_report
-from baton.measure.safety.taint import Labels
 from baton.team.forks import rerun_of
 from baton.team.running import run
 from baton.trace.formats import read
 from baton.trace.gold import Gold
+from baton.trace.provenance import Labels
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
 

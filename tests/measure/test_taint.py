@@ -16,7 +16,8 @@ from strategies import valid_traces
 
 from baton.measure.measured import MeasuredTrace
 from baton.measure.safety.blast import Blast, blast, min_vertex_cut
-from baton.measure.safety.taint import Labels, Taint, taint
+from baton.measure.safety.taint import Taint, taint
+from baton.trace.provenance import Labels
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 

@@ -24,11 +24,11 @@ from baton.measure.metric import find_metric
 from baton.measure.report.document import Document, ReportTable, as_html, as_markdown, document
 from baton.measure.report.report import MeasureReport, measure
 from baton.measure.safety.summary import safety_report
-from baton.measure.safety.taint import Labels
 from baton.team.forks import Rerun, rerun_of
 from baton.trace.formats import read_all
 from baton.trace.formats.recognition import opened_name
 from baton.trace.gold import Gold
+from baton.trace.provenance import Labels
 from baton.trace.trace import Trace, drawn, part_of_training, repeats
 from baton.view.terminal.fitting import Line, table_lines
 from baton.view.terminal.screen import emit, room

@@ -192,7 +192,7 @@ def blocks_of(trace: Trace, team: Team, assignment: Assignment) -> Blocks | None
     """The blocks of a trace; None where copying one agent's part of it might not be exact.
 
     That is so where agents depend on each other in ways that no edge tells: budgets that bound, time limits, contexts
-    that are inherited, options that a task reads off the run; and where two things happened at one moment.
+    that are inherited, options that a task reads off the run, guards; and where two things happened at one moment.
     """
     roles = team.harness.roles
     plain = all(not role.inherit and role.returns == "summary" and role.max_seconds is None for role in roles)
@@ -201,6 +201,8 @@ def blocks_of(trace: Trace, team: Team, assignment: Assignment) -> Blocks | None
     if (
         team.harness.shared_memory is not None
     ):  # what was not written yet is read as well, and no edge tells that
+        return None
+    if team.guard is not None or assignment.untrusted is not None:
         return None
     if any(event.seq != i for i, event in enumerate(trace.events, 1)) or any(map(_special, trace.events)):
         return None

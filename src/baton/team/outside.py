@@ -20,6 +20,7 @@ from baton.team.agent import Agent, Item
 from baton.team.ahead import Ahead
 from baton.team.budget import Bill, PromptCharge, Refusal, bill_of
 from baton.team.clock import Latency, Op
+from baton.team.guard.watch import GuardWatch
 from baton.team.intervene import OnEvent, Replace
 from baton.team.protocol import Answer, Engine, EngineError, Request
 from baton.team.recording import TraceWriter
@@ -114,6 +115,7 @@ class Outside:
         """Those of both that wait until they have been charged."""
         self._tools: dict[str, dict[str, Op]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self.guard: GuardWatch | None = None
 
     def start_call(self, op: Op) -> None:
         """Ask an engine, or feed the recorded answer back."""
@@ -247,6 +249,8 @@ class Outside:
         change = self._interventions.get(result_id)
         if isinstance(change, Replace):
             text, extra = change.text, {"intervention": "replace"}
+        guard = self.guard
+        left = () if guard is None else guard.left_for(agent.id, tool)
         event = self._writer.emit(
             agent,
             "tool_result",
@@ -256,10 +260,12 @@ class Outside:
             t=op.start,
             duration_s=self._driver.now - op.start,
             status=status,
-            trusted=tool.trusted,
+            trusted=tool.trusted if guard is None else guard.guard.is_trusted(tool),
             extra=extra,
-            causes=((op.id, "tool_dependency"),),
+            causes=((op.id, "tool_dependency"), *left),
         )
+        if guard is not None:
+            guard.result(tool, text)
         agent.inbox.append(Item(event.id, "causal", tool.name, f"{tool.name}: {text}", speaker="tool"))
         if not self._tools[agent.id] and agent.waits_for_tools:
             agent.waits_for_tools = False

@@ -31,6 +31,8 @@ from baton.trace.vocabulary import Decision, EdgeType, EventType, Status
 
 NATURE = "nature"
 """Who draws where a task leaves something to chance. Like a tool that answers in its own name, it is no agent."""
+GIVEN = "task"
+"""In whose name what a task hands over of strangers' words is written. Like nature, it is no agent."""
 CHARGED = "charged"
 """What a run's ledger was charged for calls that were lost, in the extra of the event that tells of them."""
 RESUMED = "resumed"
@@ -59,6 +61,12 @@ class Journal(Protocol):
     def kept(self) -> list[bytes]:
         """What was kept so far, in its order."""
         ...
+
+
+class Watching(Protocol):
+    """Whoever follows a run's events as they are written, each with what it depends on and its text."""
+
+    def written(self, event: Event, incoming: Sequence[tuple[str, EdgeType]], text: str | None) -> None: ...
 
 
 class StoreJournal:
@@ -138,6 +146,8 @@ class TraceWriter:
         self._refs: dict[str, str] = {}
         """Addresses of short texts, which agents say again and again."""
         self._num_people = 0
+        self.watch: Watching | None = None
+        """A guard, which follows what is written."""
         self._committed = time.monotonic()
 
     def trace(self, *, finished: bool) -> Trace:
@@ -226,6 +236,8 @@ class TraceWriter:
         )
         self._write(event)
         last, agent.last_event = agent.last_event, id_
+        if self.watch is not None:
+            self.watch.written(event, [*agent.causes, *causes], text)
         for source, kind in chain(agent.causes, causes):
             self._edge(source, id_, kind)
             if source == last:
@@ -252,6 +264,28 @@ class TraceWriter:
             extra=extra or {},
         )
         self._write(event)
+        if self.watch is not None:
+            self.watch.written(event, (), text)
+        return event
+
+    def emit_given(self, to: Agent, text: str, extra: dict[str, Any]) -> Event:
+        """What strangers wrote and a task hands over: nobody's event, before all others."""
+        event = Event(
+            id=f"{GIVEN}#1",
+            t=self.driver.now,
+            type="tool_result",
+            agent=GIVEN,
+            seq=len(self.events) + 1,
+            to=to.id,
+            tool=GIVEN,
+            content_ref=self.text(text),
+            trusted=False,
+            duration_s=0.0,
+            extra=extra,
+        )
+        self._write(event)
+        if self.watch is not None:
+            self.watch.written(event, (), text)
         return event
 
     def emit_draw(self, agent: Agent, after: str, *, text: str, extra: dict[str, Any]) -> Event:
@@ -269,6 +303,8 @@ class TraceWriter:
             extra=extra,
         )
         self._write(event)
+        if self.watch is not None:
+            self.watch.written(event, ((after, "causal"),), text)
         self._edge(after, event.id, "causal")
         agent.causes.append((event.id, "causal"))
         return event

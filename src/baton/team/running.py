@@ -21,9 +21,9 @@ from baton.team.agent import Agent, Item, Role
 from baton.team.aggregate import AGGREGATORS
 from baton.team.budget import Budget, LedgerRules, Limits, Refusal, charging_of, limits_told
 from baton.team.clock import Driver, Op
-from baton.team.intervene import Intervention
+from baton.team.intervene import Intervention, Replace
 from baton.team.outside import Mode
-from baton.team.recording import CHARGED, RESUMED, Journal, Lost, Recording, TraceWriter, moment
+from baton.team.recording import CHARGED, GIVEN, RESUMED, Journal, Lost, Recording, TraceWriter, moment
 from baton.team.state import RunState
 from baton.team.team import Assignment, Team
 from baton.team.tools.tool import Tool
@@ -84,6 +84,7 @@ class Run:
         name = state.team.topology.root
         root = state.add_agent(name, state.harness.role(name), None)
         root.inbox.append(Item("", "causal", "", state.assignment.prompt))
+        self._hand_over_given(root)
         self._set_deadline(root)
         if recording is not None:
             for event in recording.people:
@@ -115,6 +116,18 @@ class Run:
                     agent.coroutine.close()
             await state.outside.close()
         return self.writer.trace(finished=finished)
+
+    def _hand_over_given(self, root: Agent) -> None:
+        """What strangers wrote of the task, where it has such a part."""
+        given = self.state.assignment.untrusted
+        if given is None:
+            return
+        change = self.state.interventions.get(f"{GIVEN}#1")
+        extra: dict[str, Any] = {}
+        if isinstance(change, Replace):
+            given, extra = change.text, {"intervention": "replace"}
+        event = self.writer.emit_given(root, given, extra)
+        root.inbox.append(Item(event.id, "safety_flow", GIVEN, given))
 
     def _complete(self, op: Op) -> None:
         if op.done:  # a completion that comes twice counts once
@@ -342,6 +355,7 @@ def header_of(
                 "hold_back_tokens": team.hold_back_tokens,
                 "ledger": rules.told,
                 **({"aggregators": own} if own else {}),
+                **({"guard": team.guard.header} if team.guard is not None else {}),
                 **more,
             }
         },
@@ -464,4 +478,11 @@ def check_harness(trace: Trace, team: Team) -> None:
         raise TraceError(
             f"trace {trace.trace_id} was made through harness {recorded}, this team has {team.harness.hash}. "
             "A policy run through another harness is another policy: use the same roles, prompts, verbs and tools."
+        )
+    guarded = meta_as(trace.header, str, "run", "guard", "hash")
+    now = None if team.guard is None else team.guard.hash
+    if guarded != now:
+        raise TraceError(
+            f"trace {trace.trace_id} was made under guard {guarded or 'none'}, this team has {now or 'none'}. "
+            "Another guard refuses other calls: give the same one (guard=...)."
         )

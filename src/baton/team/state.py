@@ -29,6 +29,8 @@ from baton.team.budget import (
     estimate_tokens,
 )
 from baton.team.clock import Driver, Op, Resting
+from baton.team.guard.judging import watch_of
+from baton.team.guard.watch import GuardWatch
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, OnEvent, OnlyAgents, Replace
 from baton.team.outside import Mode, Outside, Question, asked
 from baton.team.protocol import Answer, EngineError, Entry, Request
@@ -96,6 +98,10 @@ class RunState:
         self.ready: deque[tuple[Agent, Any]] = deque()
         """Agents that can move, and what they are told."""
         self._waiters: dict[str, list[Agent]] = {}
+        self.guard: GuardWatch | None = None
+        """Whoever follows where words come from, and may refuse calls; None: nobody does."""
+        if team.guard is not None:
+            self.guard = writer.watch = self.outside.guard = watch_of(self, team.guard)
 
     def is_barred(self, id_: str) -> bool:
         """Whether something that is different in this fork keeps an agent of this name from being spawned."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from importlib import import_module
-from typing import Any, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import msgspec
 from msgspec import Struct, field
@@ -32,6 +32,9 @@ from baton.team.tools.tool import NO_TOOLS, Registry, Tool
 from baton.trace.records import Reward, Sampling
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import Topology as TopologyName
+
+if TYPE_CHECKING:
+    from baton.team.guard.policy import Guard
 
 TEMPLATE = "You are {agent}, the {role} of a team. {instructions}\n{commands}"
 _PLACES = ("agent", "role", "instructions", "commands")
@@ -207,6 +210,8 @@ class Assignment(Struct, frozen=True, kw_only=True):
     task_id: str
     prompt: str
     """What the root agent reads first."""
+    untrusted: str | None = None
+    """What it reads besides and strangers wrote, such as a customer's mail: an event of its own, labelled so."""
     tools: Registry = NO_TOOLS
     """May also be given as a list of tools, of typed functions, or of names."""
     verify: Callable[[str], float] | None = None
@@ -252,6 +257,8 @@ class Team(Struct, frozen=True, kw_only=True, dict=True):
     latency: Latency = field(default_factory=Latency)
     hold_back_tokens: int = 256
     """Of a token limit, kept for the root, so that it can still stop by itself when workers have used the rest."""
+    guard: Guard | None = None
+    """What may be done once somebody has read what strangers wrote; None: nothing is refused."""
 
     @classmethod
     def of(
@@ -264,12 +271,14 @@ class Team(Struct, frozen=True, kw_only=True, dict=True):
         tools: Registry | Iterable[str | Tool | Callable[..., Any]] | None = None,
         aggregators: Iterable[str | Aggregator] = (),
         shared_memory: SharedMemory | None = None,
+        guard: Guard | Mapping[str, Any] | str | None = None,
         **settings: Any,
     ) -> Team:
         """A team from a topology and engines (or one engine for all).
 
         Topology, surface, tools, aggregators and engines are objects or names: shipped, registered, of an installed
-        package, or module:attr. A topology given by name gets the tools that are given.
+        package, or module:attr. A topology given by name gets the tools that are given. A guard is one, its table, or
+        the path of its file.
         """
         registry = tools if tools is None or isinstance(tools, Registry) else make_tools(tools)
         if isinstance(topology, str):
@@ -285,6 +294,8 @@ class Team(Struct, frozen=True, kw_only=True, dict=True):
         harness = _harness(topology.roles, surface, template, registry, methods, shared_memory)
         given = engines if isinstance(engines, Mapping) else {"default": engines}
         answering = {name: _engine(each) for name, each in given.items()}
+        if guard is not None:
+            settings["guard"] = _guard_for(guard, harness)
         return cls(topology=topology, harness=harness, engines=answering, **settings)
 
     def engine(self, role: Role) -> Engine:
@@ -300,6 +311,13 @@ def _named_topology(name: str, tools: Registry | None) -> Topology:
     # Topologies are made of what this module defines, so they are looked up when one is asked for by name.
     make: Callable[..., Topology] = import_module("baton.team.topology").make_topology
     return make(name, tools=tuple(tools)) if tools else make(name)
+
+
+def _guard_for(given: Guard | Mapping[str, Any] | str, harness: Harness) -> Guard:
+    # Few teams have one, so what it is made of is imported for those.
+    guard: Guard = import_module("baton.team.guard.policy").guard_of(given)
+    guard.check_team(harness.tools, harness.role_by_name)
+    return guard
 
 
 def _is_engine(given: object) -> TypeGuard[Engine]:

@@ -35,6 +35,7 @@ from baton.team.agent import Agent, CarryOut, Item, returned
 from baton.team.aggregate import Claim, aggregator
 from baton.team.budget import Refusal, Reservation
 from baton.team.clock import Op, Resting
+from baton.team.guard.judging import CARRIES_ALL, may_call, may_do
 from baton.team.hints import hint_for_agent
 from baton.team.intervene import Drop, Force, Replace, with_text
 from baton.team.protocol import Answer, Entry
@@ -123,6 +124,10 @@ async def perform(
     try:
         if said is not None and _VERB_OF[type(action)] not in me.role.verbs and intervention is None:
             raise Forbidden(f"you may not {_VERB_OF[type(action)]}; you may: {', '.join(me.role.verbs)}")
+        if run.guard is not None and not may_do(
+            run, run.guard, me, _VERB_OF[type(action)], said, action.decision
+        ):
+            return isinstance(intervention, Force)
         if carry_out is not None and said is not None:
             await carry_out(me, action, said, extra)
         else:
@@ -179,6 +184,8 @@ async def _spawn(run: RunState, me: Agent, action: Spawn, said: Said | None, ext
         run.refuse(me, refusal, decision="spawn", said=said, what=f"spawning {id_}")  # type: ignore[arg-type]  # one of the two
         return
     place.settle()
+    if run.guard is not None and run.harness.role(action.role).inherit:
+        extra = extra | CARRIES_ALL
     event = run.writer.emit(
         me, "spawn", decision="spawn", role=action.role, to=id_, text=action.task, said=said, extra=extra
     )
@@ -245,14 +252,19 @@ async def _call_tool(
 ) -> None:
     if action.tool not in me.role.tools:
         raise Forbidden(f"you have no tool {action.tool!r}. {hint_for_agent(action.tool, me.role.tools)}")
+    tool = run.harness.tools[action.tool]
+    if run.guard is not None:
+        allowed = may_call(run, run.guard, me, tool, action.args, said)
+        if allowed is None:
+            return
+        extra = extra | allowed
     spent = run.budget.reserve(tool_calls=1)
     if isinstance(spent, Refusal):
         run.refuse(me, spent, decision="none", said=said, what=f"calling {action.tool}")
         return
     spent.settle()
-    tool = run.harness.tools[action.tool]
     args = msgspec.json.encode(action.args).decode()
-    if tool.consequential:
+    if tool.consequential and run.guard is None:
         extra = extra | {"consequential": True}
     event = run.writer.emit(
         me,
@@ -337,6 +349,8 @@ async def _return(run: RunState, me: Agent, action: Return, said: Said | None, e
         raise Forbidden("nobody gave you a task to return from; stop instead")
     if action.confidence is not None:
         extra = extra | {"confidence": action.confidence}
+    if run.guard is not None and me.role.returns == "transcript":
+        extra = extra | CARRIES_ALL
     event = run.writer.emit(
         me, "return", from_=me.id, to=me.parent.id, text=action.text, said=said, extra=extra
     )

@@ -15,8 +15,9 @@ from msgspec import Struct
 from baton.errors import TraceError
 from baton.measure.figure import Figure, not_measured
 from baton.measure.measured import CostKind, MeasuredTrace
-from baton.measure.safety.taint import CONTROL_EDGES, DATA_EDGES, Taint
+from baton.measure.safety.taint import Taint
 from baton.trace.graph.lineage import NO_EFFECT
+from baton.trace.provenance import CONTROL_EDGES, DATA_EDGES
 
 # The fewest vertices that separate sources from sinks in a directed graph: Menger's theorem by maximum flow.
 #

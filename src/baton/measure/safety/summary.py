@@ -13,8 +13,9 @@ from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.amplification import propagation
 from baton.measure.safety.blast import Blast, blast
 from baton.measure.safety.clean_replay import CleanReplay, clean_replay
-from baton.measure.safety.taint import Labels, Taint, taint
+from baton.measure.safety.taint import Taint, taint
 from baton.team.forks import Rerun
+from baton.trace.provenance import Labels
 from baton.trace.trace import Trace
 
 _COUNT = (0.0, math.inf)

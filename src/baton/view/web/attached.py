@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from baton.errors import BatonError
 from baton.measure.prices import PriceTable
-from baton.measure.safety.taint import Labels
+from baton.trace.provenance import Labels
 from baton.trace.records import Floats
 from baton.trace.trace import Trace
 

@@ -9,7 +9,8 @@ import msgspec
 from baton.measure.figure import Figure
 from baton.measure.measured import MeasuredTrace
 from baton.measure.safety.blast import blast
-from baton.measure.safety.taint import Labels, taint
+from baton.measure.safety.taint import taint
+from baton.trace.provenance import Labels
 from baton.trace.trace import Trace
 
 

@@ -1,0 +1,1 @@
+"""A guard: what a team may do once somebody in it has read what strangers wrote."""

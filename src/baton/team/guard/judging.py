@@ -1,0 +1,105 @@
+"""What a guard does in a run: it judges calls before they are made; what it refuses is an event that its caller reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from baton.team.agent import Agent
+from baton.team.guard.policy import Guard
+from baton.team.guard.tools import PLAN
+from baton.team.guard.watch import GuardWatch, PlannedCall, Verdict
+from baton.team.recording import Said
+from baton.team.tools.tool import Tool
+from baton.trace.vocabulary import Decision
+
+if TYPE_CHECKING:
+    from baton.team.state import RunState
+
+
+CARRIES_ALL = {"carries": "context"}
+"""In the extra of an event that hands over its agent's whole context (`baton.trace.provenance`)."""
+
+
+def watch_of(run: RunState, guard: Guard) -> GuardWatch:
+    """Whoever follows labels in a run."""
+    told = [role.instructions for role in run.team.topology.roles]
+    watch = GuardWatch(guard, is_agent=run.agents.__contains__, told=told)
+    watch.believe(run.assignment.prompt)
+    return watch
+
+
+def may_call(
+    run: RunState, watch: GuardWatch, me: Agent, tool: Tool, args: dict[str, Any], said: Said | None
+) -> dict[str, Any] | None:
+    """What the event of a call says of the guard. None: it may not be made; that is written, and its agent is told."""
+    plan: list[PlannedCall] = []
+    verdict: Verdict | str = ""
+    if tool.name == PLAN:
+        if watch.flow.before(me.id, me.causes):
+            verdict = Verdict(why="its caller has read untrusted text, so it cannot plan calls")
+        else:
+            try:
+                plan = msgspec.convert(args.get("calls"), list[PlannedCall])
+            except msgspec.ValidationError as error:
+                verdict = Verdict(why=f"a plan is a list of calls with a tool and arguments ({error})")
+    else:
+        verdict = watch.judge(me.id, me.role.name, me.causes, tool, args)
+    if isinstance(verdict, Verdict):
+        refuse(run, watch, me, verdict, tool=tool.name, args=args, said=said)
+        return None
+    watch.plan(plan)
+    watch.knows_tool(tool)
+    extra: dict[str, Any] = {"consequential": True} if watch.guard.is_consequential(tool) else {}
+    return extra | ({"allowed": verdict} if verdict else {})
+
+
+def may_do(
+    run: RunState, watch: GuardWatch, me: Agent, verb: str, said: Said | None, decision: Decision
+) -> bool:
+    """Whether an agent may use a verb that the guard leaves to those who have read nothing untrusted."""
+    if verb not in watch.guard.clean_verbs or not watch.flow.before(me.id, me.causes):
+        return True
+    verdict = Verdict(why="whoever does so has read untrusted text")
+    run.writer.emit(
+        me,
+        "safety_event",
+        decision=decision,
+        said=said,
+        status="failed",
+        text=verdict.why,
+        extra={"guard": watch.guard.hash, "refused": verb},
+    )
+    me.note(f"error: to {verb} was refused by the guard: {verdict.why}.")
+    return False
+
+
+def refuse(
+    run: RunState,
+    watch: GuardWatch,
+    me: Agent,
+    verdict: Verdict,
+    *,
+    tool: str,
+    args: dict[str, Any],
+    said: Said | None,
+    extra: dict[str, Any] | None = None,
+) -> None:
+    """Write that the guard said no, and tell the agent."""
+    given = run.writer.text(msgspec.json.encode(args).decode(), "application/json")
+    told: dict[str, Any] = {"guard": watch.guard.hash, "refused": "call", "arguments_ref": given}
+    if verdict.arguments:
+        told["arguments"] = list(verdict.arguments)
+    if verdict.because:
+        told["because"] = list(verdict.because)
+    run.writer.emit(
+        me,
+        "safety_event",
+        tool=tool,
+        text=verdict.why,
+        said=said,
+        status="failed",
+        extra=told | (extra or {}),
+    )
+    me.note(f"error: calling {tool} was refused by the guard: {verdict.why}.")

@@ -1,0 +1,198 @@
+"""A guard's policy: per tool, who may decide on a call and where its arguments may come from.
+
+    [tools.send_money]                     # deny by default: an agent that read what strangers wrote may not call it
+    decided_by = "plan"                    # unless an agent that read nothing of theirs planned the call
+    arguments.recipient = ["task"]         # and its recipient is named in the task
+    arguments.subject = ["any"]
+    endorse = ["person"]                   # or a person lets it through
+
+    [tools.read_inbox]
+    consequential = false
+    trusted = false
+
+Capability-style: an agent has a call because something trusted gave it, never because nothing forbids it. A tool that
+acts on the world and that no rule names is refused to everybody (`unnamed`). A tool counts as acting on the world
+where it or its rule says so, and where it is not pure and no rule says that it does not.
+
+Invariant: a policy is data. The same one has the same hash, and a name in it that the team does not know is an error.
+Source: capabilities and policies per tool as in CaMeL, labels as in FIDES; the words are Baton's.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import msgspec
+from msgspec import Struct, field
+
+from baton import registry
+from baton.errors import UsageError, nearest
+from baton.settings import Positive, check, decode, plain
+from baton.team.action import VERBS
+from baton.team.tools.tool import Tool
+
+PERSON = "person"
+"""Who may endorse and is no agent."""
+CLEAN, TASK, ANY = "clean", "task", "any"
+"""Where an argument may come from, besides a tool by name: words that nothing untrusted touched; of those the task's
+and people's alone; anywhere."""
+Decider = Literal["clean", "plan", "anyone"]
+
+
+class ToolRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a guard says of one tool."""
+
+    consequential: bool | None = None
+    """Whether calls act on the world; None: as the tool says, and of one that is not pure, yes."""
+    trusted: bool | None = None
+    """Whether results may be believed; None: as the tool says."""
+    decided_by: Decider = "clean"
+    """clean: agents that have read nothing untrusted. plan: besides, whoever carries out what such an agent planned.
+    anyone: also an agent that read what strangers wrote; its arguments must still come from where they may."""
+    arguments: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Argument -> where its value may come from: clean, task, any, or tools by name. Not named: clean."""
+    endorse: tuple[str, ...] = ()
+    """Who may let a call through that would be refused: person, or agents or roles by name; empty: nobody."""
+    always: bool = False
+    """Every call has to be endorsed, also those of agents that have read nothing untrusted."""
+    roles: tuple[str, ...] = ()
+    """Roles that may call it at all; empty: every role that has it."""
+    keeps: str | None = None
+    """What a call may leave behind for later calls, by a word that such tools share (files, mailbox); empty: nothing.
+    None: a pure tool keeps nothing, all others share one place."""
+
+
+class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """A policy, as it is written."""
+
+    about: str = ""
+    tools: dict[str, ToolRule] = field(default_factory=dict)
+    unnamed: Literal["refuse", "clean", "allow"] = "refuse"
+    """Tools that act on the world and that no rule names: nobody may call them, agents that have read nothing
+    untrusted may, or everybody may."""
+    clean_verbs: tuple[str, ...] = ()
+    """Verbs that only agents may use that have read nothing untrusted, such as spawn and delegate."""
+    wait_seconds: Positive = 300.0
+    """How long a call waits for its endorsement; then it is refused."""
+
+    def __post_init__(self) -> None:
+        for verb in self.clean_verbs:
+            if verb not in VERBS:
+                raise UsageError(f"the guard's clean_verbs have {verb!r}. {nearest(verb, VERBS)}")
+        for name, rule in self.tools.items():
+            for argument, sources in rule.arguments.items():
+                if not sources:
+                    raise UsageError(
+                        f"the guard's tools.{name}.arguments.{argument} is empty: nothing could be given. Name where "
+                        f"it may come from: {CLEAN}, {TASK}, {ANY} or a tool."
+                    )
+            if rule.always and not rule.endorse:
+                raise UsageError(
+                    f"the guard's tools.{name} must always be endorsed, and nobody may. Name somebody: endorse = "
+                    f'["{PERSON}"]'
+                )
+
+    def rule(self, tool: Tool) -> ToolRule | None:
+        """What is said of a tool; None: nothing."""
+        return self.tools.get(tool.name)
+
+    def is_consequential(self, tool: Tool) -> bool:
+        """Whether calls of a tool act on the world."""
+        rule = self.rule(tool)
+        if rule is not None and rule.consequential is not None:
+            return rule.consequential
+        return tool.consequential or not tool.pure
+
+    def is_trusted(self, tool: Tool) -> bool:
+        """Whether results of a tool may be believed."""
+        rule = self.rule(tool)
+        return tool.trusted if rule is None or rule.trusted is None else rule.trusted
+
+    def kept_at(self, tool: Tool) -> str:
+        """The place where calls of a tool may leave something; empty: none."""
+        rule = self.rule(tool)
+        if rule is not None and rule.keeps is not None:
+            return rule.keeps
+        return "" if tool.pure else "world"
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """What a trace's header says of it."""
+        return {"hash": self.hash, "policy": self.table}
+
+    @cached_property
+    def hash(self) -> str:
+        """Twelve bytes over the policy."""
+        return blake2b(msgspec.json.encode(self.table, order="deterministic"), digest_size=12).hexdigest()
+
+    @cached_property
+    def table(self) -> dict[str, Any]:
+        """The policy as a table: what a trace keeps, and `guard_of` reads. What is as usual is left out."""
+        usual = plain(Guard())
+        found = {key: value for key, value in plain(self).items() if value != usual[key]}
+        if "tools" in found:
+            rule = plain(ToolRule())
+            found["tools"] = {
+                name: {key: value for key, value in each.items() if key not in rule or value != rule[key]}
+                for name, each in found["tools"].items()
+            }
+        return found
+
+    def check_team(self, tools: Mapping[str, Tool], roles: Mapping[str, Any]) -> None:
+        """Refuse a policy that speaks of a tool, an argument or somebody whom this team does not have."""
+        for name, rule in self.tools.items():
+            if name not in tools:
+                raise UsageError(
+                    f"the guard has a rule for tool {name!r}, which this team has not. {nearest(name, tools)}"
+                )
+            known = tools[name].schema.get("properties", {})
+            for argument, sources in rule.arguments.items():
+                where = f"the guard's tools.{name}.arguments"
+                if argument not in known:
+                    raise UsageError(f"{where} have {argument!r}. {nearest(argument, known)}")
+                for source in sources:
+                    if source not in (CLEAN, TASK, ANY) and source not in tools:
+                        known_sources = [CLEAN, TASK, ANY, *tools]
+                        raise UsageError(
+                            f"{where}.{argument} may come from {source!r}. {nearest(source, known_sources)}"
+                        )
+            for role in rule.roles:
+                if role not in roles:
+                    raise UsageError(f"the guard's tools.{name}.roles have {role!r}. {nearest(role, roles)}")
+            for who in rule.endorse:  # an agent's name begins with its role's
+                if who != PERSON and not any(who == role or who.startswith(role) for role in roles):
+                    raise UsageError(
+                        f"the guard's tools.{name}.endorse has {who!r}. {nearest(who, [PERSON, *roles])}"
+                    )
+
+
+def guard_of(given: Guard | Mapping[str, Any] | str | Path) -> Guard:
+    """A guard from an object, a table, a TOML file or `module:attr`. What is malformed is one clear line."""
+    if isinstance(given, Guard):
+        check(given, "the guard")
+        return given
+    if isinstance(given, Mapping):
+        return decode(Guard, given, "the guard")
+    if isinstance(given, Path) or str(given).endswith(".toml"):
+        return decode(Guard, _read(Path(given)), str(given))
+    if registry.is_reference(given):
+        found = registry.imported("guard", given)
+        return guard_of(found() if callable(found) else found)
+    raise UsageError(f"there is no guard {given!r}. Give a path that ends in .toml, or module:attr.")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {str(path)!r}. Give the path of a guard's .toml.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path} cannot be read as TOML: {error}.") from None
+
+
+DECIDERS: tuple[str, ...] = get_args(Decider)

@@ -1,0 +1,19 @@
+"""The tool that a guard understands: a plan, made by an agent that has read nothing untrusted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from baton.team.tools.tool import Tool, tool
+
+PLAN = "plan"
+
+
+@tool(name=PLAN, pure=True, instant=True)
+def _plan(calls: list[dict[str, Any]]) -> str:
+    """Say which calls will be made, before you read what others wrote. Each is {"tool": NAME, "arguments": {...}},
+    with the arguments that you know; a call that comes more than once also has "times": N."""
+    return f"planned {len(calls)}"
+
+
+plan_tool: Tool = _plan

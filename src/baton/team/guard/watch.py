@@ -1,0 +1,187 @@
+"""A guard at work in one run: it follows labels as events are written, and judges each call before it is made.
+
+Invariant: a judgement is a function of the events written so far, of the agent's pending causes and of the policy. So a
+replay, a resume and a fork judge as the run did, and what was decided by is what stands on the trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from baton.team.guard.policy import ANY, CLEAN, TASK, Guard, ToolRule
+from baton.team.guard.values import untraced
+from baton.team.tools.tool import Tool
+from baton.trace.provenance import Carried, Flow, Incoming
+from baton.trace.records import Event
+from baton.trace.vocabulary import EdgeType
+
+_SHOWN = 8
+"""Causes of a refusal that are named in its event."""
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """Why a call may not be made as it is, and who may let it through."""
+
+    why: str
+    """In words that hold nothing a stranger wrote."""
+    endorse: tuple[str, ...] = ()
+    because: tuple[str, ...] = ()
+    """Events that the caller got its taint from."""
+    arguments: tuple[str, ...] = ()
+    """Those whose values come from where they may not."""
+
+
+class PlannedCall(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A call that an agent planned that had read nothing untrusted."""
+
+    tool: str
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Those that are known already. The others may be filled in later, from where the tool's rule says."""
+    times: int = 1
+
+
+class GuardWatch:
+    """What a guard knows of a run."""
+
+    def __init__(self, guard: Guard, *, is_agent: Callable[[str], bool], told: Iterable[str] = ()) -> None:
+        """`told` are texts that agents are given by the team itself: what their roles say."""
+        self.guard = guard
+        self.flow = Flow(is_agent=is_agent)
+        self._words: dict[str, dict[str, None]] = {TASK: {}, CLEAN: dict.fromkeys(told)}
+        """Source -> texts that may be believed."""
+        self._waiting: dict[str, str] = {}
+        """Tainted events -> their texts, to be believed once they are endorsed."""
+        self._left: dict[str, list[str]] = {}
+        """Place -> tainted calls that may have left something there."""
+        self._seen: dict[tuple[str, str], int] = {}
+        """(agent, place) -> how much of that its results have brought."""
+        self._plan: list[PlannedCall] = []
+        self._places: dict[str, str] = {}
+        self._num_endorsed = 0
+
+    def believe(self, text: str) -> None:
+        """The task, or a person's word."""
+        self._words[TASK][text] = self._words[CLEAN][text] = None
+
+    def written(self, event: Event, incoming: Incoming, text: str | None) -> None:
+        """An event was written."""
+        flow = self.flow
+        flow.step(event, incoming)
+        tainted = flow.is_tainted(event.id)
+        if tainted and event.type == "tool_call" and (place := self._places.get(event.tool or "")):
+            self._left.setdefault(place, []).append(event.id)
+        if text is not None:
+            if event.type == "human_intervention":
+                self.believe(text)
+            elif not tainted:
+                self._words[CLEAN][text] = None
+            else:
+                self._waiting[event.id] = text
+        if len(flow.endorsed) > self._num_endorsed:
+            for name in list(flow.endorsed)[self._num_endorsed :]:
+                if (known := self._waiting.pop(name, None)) is not None:
+                    self._words[CLEAN][known] = None
+            self._num_endorsed = len(flow.endorsed)
+
+    def knows_tool(self, tool: Tool) -> None:
+        """A call of this tool is about to be written."""
+        self._places[tool.name] = self.guard.kept_at(tool)
+
+    def left_for(self, agent: str, tool: Tool) -> list[tuple[str, EdgeType]]:
+        """What a result of this tool depends on besides its call: tainted calls that kept something where it looks."""
+        place = self.guard.kept_at(tool)
+        left = self._left.get(place, [])
+        seen, self._seen[agent, place] = self._seen.get((agent, place), 0), len(left)
+        return [(name, "safety_flow") for name in left[seen:]]
+
+    def result(self, tool: Tool, text: str) -> None:
+        """A tool's result, which may be a place that arguments come from."""
+        if self.guard.is_trusted(tool) and not any(
+            map(self.flow.is_tainted, self._left.get(self.guard.kept_at(tool), ()))
+        ):
+            self._words.setdefault(tool.name, {})[text] = None
+
+    def judge(
+        self, agent: str, role: str, incoming: Incoming, tool: Tool, args: Mapping[str, Any]
+    ) -> Verdict | str:
+        """Why a call may not be made; or, of one that may although its caller is tainted, by what: plan or values."""
+        rule = self.guard.rule(tool)
+        if rule is not None and rule.roles and role not in rule.roles:
+            return Verdict(why=f"only {_listed(rule.roles)} may call it")
+        if not self.guard.is_consequential(tool):
+            return ""
+        if rule is None and self.guard.unnamed == "refuse":
+            return Verdict(why="it acts on the world and no rule of the guard names it")
+        if rule is None and self.guard.unnamed == "allow":
+            return ""
+        rule = rule or ToolRule()
+        carried = self.flow.before(agent, incoming)
+        if carried:
+            return self._judge_tainted(rule, carried, tool, args)
+        if rule.always:
+            return Verdict(why=f"{_listed(rule.endorse)} must let it through", endorse=rule.endorse)
+        return ""
+
+    def _judge_tainted(
+        self, rule: ToolRule, carried: Carried, tool: Tool, args: Mapping[str, Any]
+    ) -> Verdict | str:
+        because = tuple(sorted(carried.data | carried.control)[:_SHOWN])
+        told: dict[str, Any] = {"endorse": rule.endorse, "because": because}
+        if rule.always:
+            return Verdict(why=f"{_listed(rule.endorse)} must let it through", **told)
+        if rule.decided_by == "clean":
+            return Verdict(why="its caller has read untrusted text", **told)
+        planned = self._planned(tool.name, args)
+        if rule.decided_by == "plan" and planned is None:
+            return Verdict(
+                why="its caller has read untrusted text, and nobody planned this call before", **told
+            )
+        fixed = {} if planned is None else planned.arguments
+        wrong = {
+            name: missing
+            for name, value in args.items()
+            if name not in fixed and (missing := self._untraced(rule, name, value))
+        }
+        if not wrong:
+            if planned is not None:
+                planned.times -= 1
+            return "values" if planned is None else "plan"
+        words = "; ".join(f"{name} may come from {_listed(self._sources(rule, name))}" for name in wrong)
+        return Verdict(
+            why=f"its caller has read untrusted text, and not all values come from where they may: {words}",
+            arguments=tuple(wrong),
+            **told,
+        )
+
+    def _sources(self, rule: ToolRule, argument: str) -> tuple[str, ...]:
+        return rule.arguments.get(argument, (CLEAN,))
+
+    def _untraced(self, rule: ToolRule, argument: str, value: Any) -> list[Any]:
+        sources = self._sources(rule, argument)
+        if ANY in sources:
+            return []
+        return untraced(value, [text for source in sources for text in self._words.get(source, ())])
+
+    def plan(self, calls: Iterable[PlannedCall]) -> None:
+        """Calls that an agent which has read nothing untrusted says will be made."""
+        self._plan.extend(calls)
+
+    def _planned(self, tool: str, args: Mapping[str, Any]) -> PlannedCall | None:
+        """The planned call that this one is; the one that says most of it, of several."""
+        found = [
+            one
+            for one in self._plan
+            if one.times > 0
+            and one.tool == tool
+            and all(name in args and args[name] == value for name, value in one.arguments.items())
+        ]
+        return max(found, key=lambda one: len(one.arguments), default=None)
+
+
+def _listed(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} or {last}" if most else last
