@@ -19,7 +19,7 @@ from baton.cli import main
 from baton.errors import UsageError
 from baton.measure.measured import MeasuredTrace
 from baton.measure.safety.clean_replay import compare
-from baton.measure.safety.taint import Labels, taint
+from baton.measure.safety.taint import taint
 from baton.team.action import SHARED_VERBS, VERBS, CallTool, ReadShared, Stop, WriteShared
 from baton.team.agent import Agent, Role
 from baton.team.budget import Limits
@@ -32,6 +32,7 @@ from baton.team.surface import Lines, Parsed, ParseError, Tools
 from baton.team.team import Assignment, Team, Topology
 from baton.team.tools.tool import Tool, tool
 from baton.trace.formats.survey.survey_write import to_survey
+from baton.trace.provenance import Labels
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 from baton.trace.validation import validate

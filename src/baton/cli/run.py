@@ -26,6 +26,7 @@ from baton.games.reference import REFERENCE as POLICIES
 from baton.learn.models import MODELS
 from baton.learn.stage import failures, first_line
 from baton.registry import names
+from baton.team.guard.policy import guard_of
 from baton.team.team import Team
 from baton.trace.formats.sqlite.store_read import list_traces, read_store
 from baton.trace.outcome import team_return
@@ -78,6 +79,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"how actions are written: {', '.join(names('surface'))}",
     )
     add_repeated(parser, "--tool", "NAME", "one more tool for the team")
+    parser.add_argument(
+        "--guard",
+        metavar="FILE",
+        help="what may be done once somebody has read what strangers wrote: a .toml, or module:attr",
+    )
     add_repeated(parser, "--aggregator", "NAME", "one more way to fuse answers")
     parser.add_argument(
         "--shared-memory", action="store_true", help="a memory that all agents may write to and read"
@@ -107,6 +113,7 @@ def run(args: argparse.Namespace) -> int:
         aggregators=tuple(args.aggregator),
         clock=args.clock,
         surface=args.surface,
+        guard=None if args.guard is None else guard_of(args.guard).table,
         **written,
     )
     path = store_to_write(args.out)

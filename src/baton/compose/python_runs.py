@@ -28,6 +28,7 @@ from baton.team import forks, running
 from baton.team.action import EVERY_VERB, Action
 from baton.team.aggregate import Aggregator
 from baton.team.forking import Fork
+from baton.team.guard.policy import Guard, guard_of
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
 from baton.team.protocol import Engine, Request
 from baton.team.running import Run, header_of
@@ -61,20 +62,23 @@ async def run(
     aggregators: Sequence[str | Aggregator] = (),
     clock: Literal["virtual", "real"] = "virtual",
     settings: Mapping[str, Any] | None = None,
+    guard: Guard | Mapping[str, Any] | str | None = None,
     out: str | Path | None = None,
 ) -> Trace:
     """Let a team work on a task, and get the trace of everything it did.
 
-    `seed` is of the draws; it names the task's instance too, unless `instance` does. Rollouts of one instance, which
-    credit compares, are runs with the same instance and other seeds.
+    `seed` is of the draws; it names the task's instance too, unless `instance` does. Rollouts of one instance,
+    which credit compares, are runs with the same instance and other seeds.
 
-    Give a `Team`, or what it is made of: a topology and who answers (`policy`). `settings` are those of
-    `baton run --set`, such as `{"limits.tokens": 5000, "rounds": 3}`. Without a topology it is the team that the task
-    brings, else `centralized`. Where no limit is set, caps end a run that has gone astray (1,000 agents, 10,000,000
-    tokens, 4 hours), with a warning. With `out` the trace is kept in that folder as it grows, so that a run that is cut
-    off can be resumed.
+    Give a `Team`, or what it is made of: a topology and who answers (`policy`). `settings` are those of `baton run
+    --set`, such as `{"limits.tokens": 5000, "rounds": 3}`. Without a topology it is the team that the task brings,
+    else `centralized`. Where no limit is set, caps end a run that has gone astray (1,000 agents, 10,000,000 tokens,
+    4 hours), with a warning. `guard` is a policy, its table or its file (docs/safety.md). With `out` the trace is
+    kept in that folder as it grows, so that a run that is cut off can be resumed.
     """
     if team is not None:
+        if guard is not None:
+            raise UsageError("a guard is given beside a team: give it to the team, Team.of(..., guard=...).")
         assignment = _assignment(task, seed=team.seed, split=split)
         if out is not None:
             return _told(team, await run_into(store_to_write(str(out)), None, team, assignment))
@@ -97,6 +101,7 @@ async def run(
         instance=instance,
         clock=clock,
         surface=name_of(surface),
+        guard=None if guard is None else guard_of(guard).table,
         **written,
     )
     given = Given(

@@ -58,6 +58,8 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     surface: str = "lines"
     shared_memory: dict[str, Any] | None = None
     """Settings of the team's shared memory; None: it has none."""
+    guard: dict[str, Any] | None = None
+    """The policy of its guard (`baton.team.guard.policy`); None: nobody guards it."""
 
     @property
     def instance_number(self) -> int:

@@ -15,6 +15,7 @@ from baton.compose.team_from_settings import (
 from baton.learn.recipe import Recipe
 from baton.learn.stage import Stage
 from baton.tasks.task import Task
+from baton.team.guard.policy import guard_of
 from baton.team.team import TEMPLATE, Topology, check_template
 from baton.team.tools import make_tools
 
@@ -38,6 +39,7 @@ def make_stage(recipe: Recipe, *, task: Task | None = None, topology: Topology |
         topology=_set_up(found, recipe),
         limits=limits_of(part.limits, "team.limits"),
         shared_memory=shared_memory_of(part.shared_memory, "team.shared_memory"),
+        guard=None if recipe.guard is None else guard_of(recipe.guard),
         surface=part.surface,
         template=template,
         tools=more,

@@ -103,6 +103,7 @@ def make_team(
         limits=limits,
         latency=latency,
         shared_memory=shared_memory_of(settings.shared_memory, "shared_memory"),
+        guard=settings.guard,
     )
     return team, assignment
 

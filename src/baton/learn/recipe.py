@@ -382,6 +382,8 @@ class Recipe(_Part, frozen=True, kw_only=True):
     cells: Cells = Cells()
     task: TaskPart
     team: TeamPart = TeamPart()
+    guard: dict[str, Any] | None = None
+    """The policy of the team's guard, as `baton run --guard` takes it; None: nobody guards it."""
     program: ProgramPart | None = None
     """Somebody else's agent program that plays in the place of a team."""
     policies: dict[str, PolicyPart] = field(default_factory=lambda: {"main": PolicyPart()})

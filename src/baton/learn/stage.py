@@ -25,6 +25,7 @@ from baton.tasks.game_task import GameTask
 from baton.tasks.task import Split, Task
 from baton.team.aggregate import Aggregator
 from baton.team.budget import Limits
+from baton.team.guard.policy import Guard
 from baton.team.protocol import MODEL_FAILED, NOT_ASKED, Engine
 from baton.team.running import Run, check_tools, header_of
 from baton.team.shared_memory import SharedMemory
@@ -140,6 +141,7 @@ class Stage(Struct, frozen=True, kw_only=True):
     topology: Topology
     limits: Limits = field(default_factory=Limits)
     shared_memory: SharedMemory | None = None
+    guard: Guard | None = None
     surface: str = "lines"
     template: str = TEMPLATE
     tools: tuple[Tool, ...] = ()
@@ -183,6 +185,7 @@ class Stage(Struct, frozen=True, kw_only=True):
             tools=assignment.tools,
             aggregators=self.aggregators,
             shared_memory=self.shared_memory,
+            guard=self.guard,
             limits=self.limits,
             seed=seed,
         )

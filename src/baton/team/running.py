@@ -123,9 +123,9 @@ class Run:
         if given is None:
             return
         change = self.state.interventions.get(f"{GIVEN}#1")
-        extra: dict[str, Any] = {}
+        extra: dict[str, Any] = {"given": True}
         if isinstance(change, Replace):
-            given, extra = change.text, {"intervention": "replace"}
+            given, extra = change.text, extra | {"intervention": "replace"}
         event = self.writer.emit_given(root, given, extra)
         root.inbox.append(Item(event.id, "safety_flow", GIVEN, given))
 

@@ -15,9 +15,10 @@ from baton.errors import TraceError
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.mast import failures
 from baton.measure.prices import PriceTable, price
-from baton.measure.safety.taint import Labels, taint
+from baton.measure.safety.taint import taint
 from baton.trace.graph.timing import critical_path
 from baton.trace.outcome import estimated_tokens, final_event, stops
+from baton.trace.provenance import Labels
 from baton.trace.records import Credit, Event
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import DECISIONS

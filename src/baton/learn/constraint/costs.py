@@ -21,9 +21,10 @@ from baton.errors import TraceError, UsageError, nearest
 from baton.games.constrained import ConstrainedGame
 from baton.games.game_trace import played
 from baton.games.on_team import steps_of
-from baton.measure.safety.taint import Labels, taint
+from baton.measure.safety.taint import taint
 from baton.settings import decode
 from baton.trace.graph.lineage import NO_EFFECT
+from baton.trace.provenance import Labels
 from baton.trace.records import Charge
 from baton.trace.trace import Trace
 

@@ -1,4 +1,4 @@
-"""What a guard does in a run: it judges calls before they are made; what it refuses is an event that its caller reads."""
+"""What a guard does in a run: it judges calls before they are made, and what it refuses is an event."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import msgspec
 
 from baton.team.agent import Agent
 from baton.team.guard.policy import Guard
-from baton.team.guard.tools import PLAN
-from baton.team.guard.watch import GuardWatch, PlannedCall, Verdict
+from baton.team.guard.watch import GuardWatch, Objection, PlannedCall
 from baton.team.recording import Said
+from baton.team.tools.plan import PLAN
 from baton.team.tools.tool import Tool
 from baton.trace.vocabulary import Decision
 
@@ -35,24 +35,24 @@ def may_call(
 ) -> dict[str, Any] | None:
     """What the event of a call says of the guard. None: it may not be made; that is written, and its agent is told."""
     plan: list[PlannedCall] = []
-    verdict: Verdict | str = ""
+    objection: Objection | str = ""
     if tool.name == PLAN:
         if watch.flow.before(me.id, me.causes):
-            verdict = Verdict(why="its caller has read untrusted text, so it cannot plan calls")
+            objection = Objection(why="its caller has read untrusted text, so it cannot plan calls")
         else:
             try:
                 plan = msgspec.convert(args.get("calls"), list[PlannedCall])
             except msgspec.ValidationError as error:
-                verdict = Verdict(why=f"a plan is a list of calls with a tool and arguments ({error})")
+                objection = Objection(why=f"a plan is a list of calls with a tool and arguments ({error})")
     else:
-        verdict = watch.judge(me.id, me.role.name, me.causes, tool, args)
-    if isinstance(verdict, Verdict):
-        refuse(run, watch, me, verdict, tool=tool.name, args=args, said=said)
+        objection = watch.judge(me.id, me.role.name, me.causes, tool, args)
+    if isinstance(objection, Objection):
+        refuse(run, watch, me, objection, tool=tool.name, args=args, said=said)
         return None
     watch.plan(plan)
     watch.knows_tool(tool)
     extra: dict[str, Any] = {"consequential": True} if watch.guard.is_consequential(tool) else {}
-    return extra | ({"allowed": verdict} if verdict else {})
+    return extra | ({"allowed": objection} if objection else {})
 
 
 def may_do(
@@ -61,17 +61,17 @@ def may_do(
     """Whether an agent may use a verb that the guard leaves to those who have read nothing untrusted."""
     if verb not in watch.guard.clean_verbs or not watch.flow.before(me.id, me.causes):
         return True
-    verdict = Verdict(why="whoever does so has read untrusted text")
+    objection = Objection(why="whoever does so has read untrusted text")
     run.writer.emit(
         me,
         "safety_event",
         decision=decision,
         said=said,
         status="failed",
-        text=verdict.why,
+        text=objection.why,
         extra={"guard": watch.guard.hash, "refused": verb},
     )
-    me.note(f"error: to {verb} was refused by the guard: {verdict.why}.")
+    me.note(f"error: to {verb} was refused by the guard: {objection.why}.")
     return False
 
 
@@ -79,7 +79,7 @@ def refuse(
     run: RunState,
     watch: GuardWatch,
     me: Agent,
-    verdict: Verdict,
+    objection: Objection,
     *,
     tool: str,
     args: dict[str, Any],
@@ -89,17 +89,17 @@ def refuse(
     """Write that the guard said no, and tell the agent."""
     given = run.writer.text(msgspec.json.encode(args).decode(), "application/json")
     told: dict[str, Any] = {"guard": watch.guard.hash, "refused": "call", "arguments_ref": given}
-    if verdict.arguments:
-        told["arguments"] = list(verdict.arguments)
-    if verdict.because:
-        told["because"] = list(verdict.because)
+    if objection.arguments:
+        told["arguments"] = list(objection.arguments)
+    if objection.because:
+        told["because"] = list(objection.because)
     run.writer.emit(
         me,
         "safety_event",
         tool=tool,
-        text=verdict.why,
+        text=objection.why,
         said=said,
         status="failed",
         extra=told | (extra or {}),
     )
-    me.note(f"error: calling {tool} was refused by the guard: {verdict.why}.")
+    me.note(f"error: calling {tool} was refused by the guard: {objection.why}.")

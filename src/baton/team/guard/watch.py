@@ -23,7 +23,7 @@ _SHOWN = 8
 """Causes of a refusal that are named in its event."""
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class Objection(Struct, frozen=True, kw_only=True):
     """Why a call may not be made as it is, and who may let it through."""
 
     why: str
@@ -107,15 +107,15 @@ class GuardWatch:
 
     def judge(
         self, agent: str, role: str, incoming: Incoming, tool: Tool, args: Mapping[str, Any]
-    ) -> Verdict | str:
+    ) -> Objection | str:
         """Why a call may not be made; or, of one that may although its caller is tainted, by what: plan or values."""
         rule = self.guard.rule(tool)
         if rule is not None and rule.roles and role not in rule.roles:
-            return Verdict(why=f"only {_listed(rule.roles)} may call it")
+            return Objection(why=f"only {_listed(rule.roles)} may call it")
         if not self.guard.is_consequential(tool):
             return ""
         if rule is None and self.guard.unnamed == "refuse":
-            return Verdict(why="it acts on the world and no rule of the guard names it")
+            return Objection(why="it acts on the world and no rule of the guard names it")
         if rule is None and self.guard.unnamed == "allow":
             return ""
         rule = rule or ToolRule()
@@ -123,21 +123,21 @@ class GuardWatch:
         if carried:
             return self._judge_tainted(rule, carried, tool, args)
         if rule.always:
-            return Verdict(why=f"{_listed(rule.endorse)} must let it through", endorse=rule.endorse)
+            return Objection(why=f"{_listed(rule.endorse)} must let it through", endorse=rule.endorse)
         return ""
 
     def _judge_tainted(
         self, rule: ToolRule, carried: Carried, tool: Tool, args: Mapping[str, Any]
-    ) -> Verdict | str:
+    ) -> Objection | str:
         because = tuple(sorted(carried.data | carried.control)[:_SHOWN])
         told: dict[str, Any] = {"endorse": rule.endorse, "because": because}
         if rule.always:
-            return Verdict(why=f"{_listed(rule.endorse)} must let it through", **told)
+            return Objection(why=f"{_listed(rule.endorse)} must let it through", **told)
         if rule.decided_by == "clean":
-            return Verdict(why="its caller has read untrusted text", **told)
+            return Objection(why="its caller has read untrusted text", **told)
         planned = self._planned(tool.name, args)
         if rule.decided_by == "plan" and planned is None:
-            return Verdict(
+            return Objection(
                 why="its caller has read untrusted text, and nobody planned this call before", **told
             )
         fixed = {} if planned is None else planned.arguments
@@ -151,7 +151,7 @@ class GuardWatch:
                 planned.times -= 1
             return "values" if planned is None else "plan"
         words = "; ".join(f"{name} may come from {_listed(self._sources(rule, name))}" for name in wrong)
-        return Verdict(
+        return Objection(
             why=f"its caller has read untrusted text, and not all values come from where they may: {words}",
             arguments=tuple(wrong),
             **told,

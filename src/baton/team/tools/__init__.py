@@ -7,9 +7,10 @@ from typing import Any
 
 from baton.registry import resolve
 from baton.team.tools import tool as _tool
+from baton.team.tools.plan import plan_tool
 from baton.team.tools.sandbox import python_tool
 
-TOOLS: Mapping[str, _tool.Tool] = {"python": python_tool()}
+TOOLS: Mapping[str, _tool.Tool] = {"python": python_tool(), "plan": plan_tool}
 """Tools that any team can have, by name."""
 
 

@@ -30,7 +30,7 @@ def check_meaning(parts: Parts) -> None:
 def _check_answers(parts: Parts) -> None:
     """A result answers the tool_calls of its tool that point to it: by return or tool_dependency
     edges, else by any edge that is not merely temporal. What nature drew (`draw` in its extra) answers the
-    choice that an edge comes from."""
+    choice that an edge comes from; what a task hands over of strangers' words (`given`) answers nothing."""
     count = len(parts.events)
     call, result = _answers(parts)
     answered = np.zeros(count, dtype=np.bool_)
@@ -41,7 +41,7 @@ def _check_answers(parts: Parts) -> None:
     caused = {edge.dst for edge in parts.edges if edge.type == "causal"} if has_draws else set()
     for index in results[~answered[results]].tolist():
         event = events[index]
-        if "draw" in event.extra and event.id in caused:
+        if ("draw" in event.extra and event.id in caused) or event.extra.get("given") is True:
             continue
         if event.status != "invalid" and event.id not in excused and not parts.lost:
             was, expected = "no edge from one", f"an edge from a tool_call of {event.tool or 'its tool'}"

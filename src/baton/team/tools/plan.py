@@ -1,4 +1,6 @@
-"""The tool that a guard understands: a plan, made by an agent that has read nothing untrusted."""
+"""The tool by which an agent says which calls will be made, while it has read nothing that strangers wrote.
+
+By itself it does nothing: a guard (`baton.team.guard`) takes note of what is planned."""
 
 from __future__ import annotations
 
