@@ -136,7 +136,7 @@ def test_scores_are_means_and_labels_are_worth_what_is_said(tmp_path: Path) -> N
         Event(id="d", t=0, seq=1, type="orchestrator_decision", agent="a", decision="stop"),
         Event(id="m", t=1, seq=2, type="message", agent="a", to="b"),
         Event(id="c", t=2, seq=3, type="tool_call", agent="a", tool="x"),
-        Event(id="h", t=3, seq=4, type="safety_event", agent="a", call="a:1"),
+        Event(id="h", t=3, seq=4, type="tool_result", agent="a", call="a:1"),
         Event(id="n", t=3, seq=5, type="despawn", agent="a", to="b"),
     )
     trace = Trace(header=Header(trace_id="t", task_id=""), events=events)

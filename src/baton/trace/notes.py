@@ -25,8 +25,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from baton.errors import UsageError
+from baton.trace.acts import unit_of
 from baton.trace.formats.durable import REASONS, NotWritten, sync_directory
-from baton.trace.records import Event
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
 
@@ -211,18 +211,12 @@ def as_gold(notes: Iterable[Note]) -> dict[str, dict[str, str]]:
 def _unit(trace: Trace, note: Note) -> tuple[CreditUnit, str] | None:
     if note.event is None:
         return "team", trace.trace_id
-    event = trace.event(note.event) if note.event in trace.position else None
-    return None if event is None else unit_of(event)
-
-
-def unit_of(event: Event) -> tuple[CreditUnit, str] | None:
-    """What a reward on this event would name. None: nothing that is rewarded."""
-    if event.type == "orchestrator_decision":
-        return "orchestrator", event.id
-    if event.type in ("message", "return", "spawn"):
-        return "message", event.id
-    if event.type == "tool_call":
-        return "tool_call", event.id
+    if note.event not in trace.position:
+        return None
+    event = trace.event(note.event)
+    unit = unit_of(event)
+    if unit is not None:
+        return unit, event.id
     return None if event.call is None else ("turn", event.call)
 
 

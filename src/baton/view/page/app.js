@@ -13,7 +13,7 @@ import { TracePage } from "./trace_page.js";
 const PAGES = { places: PlacesPage, place: RunPage, trace: TracePage, diff: DiffPage };
 const KEYS = [
   ["← →", "along an agent’s events"], ["↑ ↓", "to the agent above or below"], ["+ −", "zoom"], ["a d w s", "pan"],
-  ["f", "all of it"], ["[ ]", "lower or taller rows"], ["1 … 5", "views"], ["c", "critical path"], ["x", "time or sequence"],
+  ["f", "all of it"], ["[ ]", "lower or taller rows"], ["1 … 6", "views"], ["c", "critical path"], ["x", "time or sequence"],
   ["i", "compress idle time"], ["r", "fold roles"], ["t", "taint"], ["space", "play"], [", .", "one event back or on"],
   ["/", "find"], ["Esc", "choose nothing"], ["?", "these keys"],
 ];

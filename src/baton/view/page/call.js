@@ -8,7 +8,8 @@ import { block, number, seconds, spoken, visible } from "./text.js";
 
 const MOST_TOKENS = 4000;
 
-export function callView(scene, at) {
+// `keep`: whether the next one that is shown is open where this one was.
+export function callView(scene, at, keep = true) {
   const box = h("details", { class: "call" }, h("summary", {}, `LLM call `, h("code", {}, visible(scene.model.picture.calls.id[at], 60))));
   const body = h("div", {}, h("p", { class: "hint" }, "Loading…"));
   box.append(body);
@@ -21,12 +22,12 @@ export function callView(scene, at) {
       .catch((error) => replace(body, h("p", { class: "bad" }, error.message)));
   };
   box.addEventListener("toggle", load);
-  if (callView.open) {
+  if (keep && callView.open) {
     box.open = true;
     load();
   }
   box.addEventListener("toggle", () => {
-    callView.open = box.open;
+    if (keep) callView.open = box.open;
   });
   return box;
 }

@@ -18,7 +18,8 @@ export function showDetail(host, scene, context) {
   const { model } = scene;
   const close = h("button", { class: "plain", "aria-label": "Close", on: { click: () => scene.set({ selected: null }) } }, "✕");
   const head = h("div", { class: "detail-head" },
-    h("div", {}, h("h2", {}, visible(model.title(i), 120)), h("div", { class: "muted" }, `${visible(model.agentOf(i), 80)} · `, h("code", {}, visible(model.ids[i], 60)))),
+    h("div", {}, h("h2", {}, visible(model.title(i), 120)), h("div", { class: "muted" }, `${visible(model.agentOf(i), 80)} · `, h("code", {}, visible(model.ids[i], 60))),
+      scene.wantedView === undefined ? null : h("button", { class: "link small", on: { click: () => scene.set({ wantedView: scene.wantedView === "transcript" ? "lanes" : "transcript" }) } }, scene.wantedView === "transcript" ? "in the lanes" : "in the transcript")),
     close);
   const body = h("div", { class: "detail-body" }, h("p", { class: "hint" }, "Loading…"));
   replace(host, head, body);

@@ -16,8 +16,19 @@ export function h(tag, props = {}, ...children) {
   return made;
 }
 
+// Whoever is at work in what is replaced goes on in its likeness there, and never falls out of the page.
 export function replace(where, ...children) {
+  const active = document.activeElement;
+  const inside = active && active !== where && where.contains(active);
+  const name = inside ? likeness(active) : null;
   where.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  if (!inside || where.contains(document.activeElement)) return;
+  const same = [...where.querySelectorAll("a, button, input, select, summary, textarea, [tabindex]")].find((one) => likeness(one) === name && !one.disabled);
+  (same ?? where.closest("[tabindex]"))?.focus({ preventScroll: true });
+}
+
+function likeness(element) {
+  return `${element.tagName} ${element.getAttribute("aria-label") ?? (element.tagName === "SELECT" ? "" : element.textContent)}`;
 }
 
 export function say(text) {

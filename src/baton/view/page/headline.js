@@ -9,7 +9,7 @@ export function headline(host, scene) {
   ask("headline", model.place)
     .then(({ sentences }) => {
       if (scene.model !== model) return;
-      replace(host, sentences.map(({ about, pieces }) => [h("span", { class: `told ${about}` }, pieces.map(([text, row], k) => piece(scene, k ? text : capital(text), row)), "."), " "]));
+      replace(host, sentences.map(({ about, pieces }) => [h("span", { class: `told ${about}` }, pieces.map(([text, row]) => piece(scene, text, row)), "."), " "]));
     })
     .catch(() => replace(host)); // the picture says what is wrong with the trace
 }
@@ -17,9 +17,4 @@ export function headline(host, scene) {
 function piece(scene, text, row) {
   if (row === null) return visible(text, 400);
   return h("button", { class: "link", on: { click: () => scene.set({ selected: row }) } }, visible(text, 200));
-}
-
-function capital(text) {
-  const [first = ""] = text;
-  return first.toUpperCase() + text.slice(first.length);
 }

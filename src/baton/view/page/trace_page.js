@@ -18,6 +18,7 @@ import { SpawnTree } from "./tree.js";
 import { heading } from "./heading.js";
 import { headline } from "./headline.js";
 import { count, visible } from "./text.js";
+import { TranscriptView } from "./transcript.js";
 
 const VIEWS = {
   lanes: ["Lanes", Lanes],
@@ -25,6 +26,7 @@ const VIEWS = {
   tree: ["Spawn tree", SpawnTree],
   network: ["Messages", NetworkView],
   summary: ["Who earned what", SummaryView],
+  transcript: ["Transcript", TranscriptView],
 };
 
 export class TracePage {
@@ -62,12 +64,13 @@ export class TracePage {
   build() {
     const { scene } = this;
     this.head = h("div", { class: "head" });
-    this.tabs = h("nav", { class: "tabs", role: "tablist", "aria-label": "Views" });
+    this.tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Views", on: { keydown: (event) => this.turn(event) } }, Object.entries(VIEWS).map(([key, [label]], k) =>
+      h("button", { role: "tab", "data-view": key, title: `${k + 1}`, on: { click: () => this.show(key) } }, label)));
     this.bar = h("div", { class: "toolbar" });
     this.legend = h("div", { class: "legend" });
-    this.stage = h("div", { class: "stage" });
+    this.stage = h("div", { class: "stage", role: "tabpanel" });
     this.notice = h("div", {});
-    this.detail = h("aside", { class: "detail", "aria-label": "Detail" });
+    this.detail = h("aside", { class: "detail", "aria-label": "Detail", tabindex: 0 });
     this.scrub = h("div", { class: "scrubber" });
     replace(this.host, h("div", { class: "trace-page" }, this.head, this.tabs, this.bar, this.legend, this.notice, h("div", { class: "split" }, this.stage, this.detail), this.scrub));
     this.titled();
@@ -97,6 +100,7 @@ export class TracePage {
   }
 
   changed(names) {
+    if (names.has("wantedView") && this.scene.wantedView !== this.name) this.show(this.scene.wantedView);
     const inShort = this.scene.selected === null && (names.has("ledger") || names.has("colourBy"));
     if (inShort || ["selected", "taint", "model"].some((name) => names.has(name))) this.showDetail();
     else if (names.has("cursor") && this.scene.selected === null) this.showMoment();
@@ -124,17 +128,33 @@ export class TracePage {
   }
 
   show(name) {
+    const focused = this.stage.contains(document.activeElement);
     this.view?.destroy();
-    this.name = name;
+    this.name = this.scene.wantedView = name;
     replace(this.stage);
     const [, View] = VIEWS[name];
     this.view = new View(this.stage, this.scene, this.context);
     this.view.onView = () => this.scrubber.surface.ask();
-    replace(this.tabs, Object.entries(VIEWS).map(([key, [label]], k) =>
-      h("button", { role: "tab", "aria-selected": String(key === name), title: `${k + 1}`, on: { click: () => this.show(key) } }, label)));
+    for (const tab of this.tabs.children) {
+      tab.setAttribute("aria-selected", String(tab.dataset.view === name));
+      tab.tabIndex = tab.dataset.view === name ? 0 : -1;
+    }
+    this.stage.setAttribute("aria-label", VIEWS[name][0]);
     this.tools();
     this.context.remember({ view: name });
     this.stage.dataset.view = name;
+    if (focused) this.stage.querySelector("canvas, [tabindex]")?.focus();
+  }
+
+  // Left and right go from tab to tab, as in any row of tabs.
+  turn(event) {
+    const way = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!way) return;
+    const names = Object.keys(VIEWS);
+    this.show(names[(names.indexOf(this.name) + way + names.length) % names.length]);
+    this.tabs.querySelector("[aria-selected=true]").focus();
+    event.preventDefault();
+    event.stopPropagation();
   }
 
   tools() {
@@ -159,7 +179,7 @@ export class TracePage {
     const critical = scene.model.critical ? toggle("critical path", scene.showCritical, (showCritical) => scene.set({ showCritical }), "The chain that no amount of parallelism shortens (c)") : null;
     const tainted = toggle("taint", scene.taint !== null, (on) => this.setTaint(on), "What strangers’ words may have touched (t)");
     this.hits = h("span", { class: "muted small", role: "status" });
-    replace(this.bar, colour, this.name === "summary" ? [] : [simple, critical, tainted], search, this.hits);
+    replace(this.bar, colour, ["summary", "transcript"].includes(this.name) ? [] : [simple, critical, tainted], search, this.hits);
     legend(this.legend, scene, this.name);
   }
 

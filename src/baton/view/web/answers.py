@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,10 +29,12 @@ from baton.view.web.places import Place, modified
 from baton.view.web.run_answers import run_answer, run_stamp
 from baton.view.web.taint_overlay import overlay
 from baton.view.web.traces import Library
+from baton.view.web.transcript import Transcript
 
-_KEPT_DETAILS = 4
+_KEPT_DETAILS = 8
 _MOST_COMPARED = 20_000
 Query = Mapping[str, str]
+T = TypeVar("T")
 
 
 class Answers:
@@ -45,7 +47,7 @@ class Answers:
     def __init__(self, library: Library, attached: Attached) -> None:
         self._library = library
         self._attached = attached
-        self._details: OrderedDict[tuple[str, str, str], Details] = OrderedDict()
+        self._made: OrderedDict[tuple[str, str, str, str], Any] = OrderedDict()
         self._pictures: dict[tuple[str, str, str], msgspec.Raw] = {}  # the last one
         self._lock = threading.Lock()
         self._desk = ForkDesk()
@@ -65,6 +67,7 @@ class Answers:
             "forking": lambda query: self._desk.told(_text(query, "job")),
             "words": self._words,
             "notes": lambda query: notes_of(self._path(query), _text(query, "id")),
+            "transcript": self._transcript,
             "headline": lambda query: told(self._of(query), self._attached),
             "cost": lambda query: price(self._of(query), self._attached.prices),
         }
@@ -180,15 +183,25 @@ class Answers:
     def _of(self, query: Query) -> Trace:
         return self._library.trace(_text(query, "place"), _text(query, "id"))[0]
 
+    def _transcript(self, query: Query) -> dict[str, Any]:
+        around = _number(query, "around") if "around" in query else None
+        start = _number(query, "start") if "start" in query else 0
+        return self._of_trace(query, Transcript).page(start=start, agent=query.get("agent"), around=around)
+
     def _detail(self, query: Query) -> Details:
+        return self._of_trace(query, lambda trace: Details(trace, self._attached))
+
+    def _of_trace(self, query: Query, make: Callable[[Trace], T]) -> T:
+        """What was made of a trace, of those looked at last."""
         trace, stamp = self._library.trace(_text(query, "place"), _text(query, "id"))
-        name = (_text(query, "place"), trace.trace_id, stamp)
+        kind = "transcript" if make is Transcript else "details"
+        name = (_text(query, "place"), trace.trace_id, stamp, kind)
         with self._lock:
-            details = self._details.pop(name, None) or Details(trace, self._attached)
-            self._details[name] = details
-            while len(self._details) > _KEPT_DETAILS:
-                self._details.popitem(last=False)
-        return details
+            found = self._made.pop(name, None)
+            self._made[name] = found = make(trace) if found is None else found
+            while len(self._made) > _KEPT_DETAILS:
+                self._made.popitem(last=False)
+        return found
 
 
 def regret(trace: Trace, attached: Attached) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from baton.view.web.attached import Attached
 from baton.view.web.detail import Details
 from baton.view.web.picture import picture
 from baton.view.web.taint_overlay import overlay
+from baton.view.web.transcript import Transcript
 
 _OUTSIDE = re.compile(r'<(?:link|script) [^>]*"page/[^>]*>(?:</script>)?\n?')
 
@@ -61,6 +62,7 @@ def _answers(trace: Trace, attached: Attached) -> dict[str, Any]:
         "setup": {"version": __version__, "places": [], "fork": False, "file": trace.trace_id},
         "trace": picture(trace),
         "ledger": regret(trace, attached),
+        "transcript": Transcript(trace).page(whole=True),
         "headline": told(trace, attached),
         "cost": price(trace, attached.prices),
     }

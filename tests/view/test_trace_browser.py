@@ -1,0 +1,108 @@
+"""The page of one trace in a real browser: what it says of the trace, the transcript, notes, and who has no mouse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from test_browser import Site, Tab, chromium, site, tab, text, until
+
+__all__ = ["chromium", "site", "tab"]  # fixtures
+
+
+class TestHeadline:
+    def test_its_words_lead_to_events(self, tab: Tab, site: Site) -> None:
+        page = tab.open(site.trace())
+        page.wait_for_selector(".headline .told")
+        assert text(page, ".headline").startswith("orchestrator stopped. lead2 took 2.35s of the 5.67s")
+        page.click(".headline >> text=lead2’s spawn")
+        page.wait_for_selector(".detail[data-event='lead2#1']")
+
+    def test_a_game_says_which_choice_lost_most(self, tab: Tab, site: Site) -> None:
+        page = tab.open(site.page("trace", "training", id="before-0"))
+        page.wait_for_selector(".headline .told.worth")
+        assert "against the best choice" in text(page, ".headline")
+
+
+class TestTranscript:
+    def read(self, tab: Tab, site: Site, **query: str) -> Any:
+        tab.page.goto(site.trace(view="transcript", **query))
+        tab.page.wait_for_selector(".entry")
+        return tab.page
+
+    def test_everything_in_order_with_what_was_thought(self, tab: Tab, site: Site) -> None:
+        page = self.read(tab, site)
+        assert page.locator(".entry").count() == 30
+        assert "sum the numbers in shards 1 2" in text(page, ".entry >> nth=0")
+        assert "~271 tokens · asked 236, said 35" in text(page, ".entry >> nth=0")
+        assert not page.is_visible(".entry .thought pre >> nth=0")
+        page.click("text=thoughts")
+        assert text(page, ".entry .thought pre >> nth=0") == "There are 4 shards, which can be read at once."
+        page.click(".entry summary >> text=system prompt >> nth=0")
+        assert "You are orchestrator" in text(page, ".entry .system pre >> nth=0")
+
+    def test_from_an_entry_to_its_event_in_the_lanes_and_back(self, tab: Tab, site: Site) -> None:
+        page = self.read(tab, site)
+        page.click(".entry[data-row='5'] >> text=in the lanes")
+        page.wait_for_selector(".stage[data-view=lanes]")
+        assert page.get_attribute(".detail", "data-event") == "lead1#3"
+        page.click(".detail >> text=in the transcript")
+        page.wait_for_selector(".entry.chosen[data-row='5']")
+        assert "view=transcript" in page.url
+
+    def test_one_agent_and_log_probabilities_on_demand(self, tab: Tab, site: Site) -> None:
+        page = self.read(tab, site)
+        page.select_option("select[aria-label=Agent]", "lead2")
+        until(page, "document.querySelectorAll('.entry').length === 6")
+        assert "agent=lead2" in page.url
+        assert page.locator(".tokens").count() == 0
+        page.click(".entry summary >> text=LLM call >> nth=0")
+        page.wait_for_selector(".entry .tokens")
+        page.reload()
+        page.wait_for_selector(".entry")
+        assert page.locator(".entry").count() == 6
+
+    def test_it_can_be_copied(self, tab: Tab, site: Site) -> None:
+        tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page = self.read(tab, site)
+        page.click(".entry[data-row='0'] >> text=copy")
+        page.wait_for_selector(".entry[data-row='0'] >> text=copied")
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert "sum the numbers in shards 1 2" in copied
+        assert copied.startswith("[orchestrator#1 · orchestrator · spawn → lead1 · 271 tokens]")
+
+    def test_a_long_one_comes_in_pages_and_is_never_cut_short(self, tab: Tab, site: Site) -> None:
+        tab.page.goto(site.trace("team-20000", "big.jsonl", view="transcript"))
+        page = tab.page
+        page.wait_for_selector(".entry")
+        assert "of 20,000 entries" in text(page, ".transcript-bar")
+        page.click("text=later (19,800)")
+        page.wait_for_selector("text=earlier (200)")
+        page.wait_for_selector(".headline .told")
+        page.click(".headline .told .link >> nth=0")
+        page.wait_for_selector(".entry.chosen[data-row='19999']")
+
+
+class TestKeyboard:
+    def test_focus_never_falls_out_of_the_page(self, tab: Tab, site: Site) -> None:
+        page = tab.open(site.trace())
+        inside = "document.activeElement !== document.body"
+        page.focus("[role=tab][aria-selected=true]")
+        for view in ("graph", "tree", "network", "summary", "transcript", "lanes"):
+            page.keyboard.press("ArrowRight")
+            page.wait_for_selector(f".stage[data-view={view}]")
+            assert page.evaluate("document.activeElement.dataset.view") == view
+        page.focus("select[aria-label=Axis]")
+        page.select_option("select[aria-label=Axis]", "sequence")
+        assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Axis"
+        page.focus(".stage canvas")
+        for key in ("2", "3", "4", "5", "6", "1"):
+            page.keyboard.press(key)
+            page.wait_for_timeout(100)
+            assert page.evaluate(inside), key
+        page.focus(".stage canvas")
+        page.keyboard.press("ArrowRight")
+        page.wait_for_selector(".detail .facts")
+        page.focus(".detail [aria-label=Close]")
+        page.keyboard.press("Enter")
+        until(page, "document.querySelector('.detail').textContent.includes('In short')")
+        assert page.evaluate(inside)
