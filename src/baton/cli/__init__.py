@@ -34,6 +34,7 @@ COMMANDS: dict[str, str] = {
     "tasks": "list what a team can work on, or show one task with an example",
     "run": "let a team work on a task and keep its trace",
     "resume": "go on with a run that was cut off",
+    "steer": "pause a run that goes on, speak to its agents, edit, stop a branch, approve, go on",
     "replay": "run a trace again from its own answers, exactly",
     "fork": "run a trace again with one thing different",
     "validate": "check traces at three levels and report every problem at once",

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from baton.compose.run_settings import Settings
+from baton.compose.steering import desk_of, forget
 from baton.compose.stores import STORE, resume_command
 from baton.errors import BatonError, UsageError, nearest
 from baton.team.budget import Limits
@@ -65,8 +66,10 @@ async def run_into(
     told = {} if settings is None else {"settings": msgspec.to_builtins(settings)}
     base = trace_id or header_of(team, assignment).trace_id
     header = header_of(team, assignment, _free_id(path, base), caps=caps_for(team.limits), **told)
-    with _open(path) as store:
-        going = Run(team, assignment, header, journal=StoreJournal(store, store.begin(header)))
+    with _open(path) as store, desk_of(path) as desk:
+        forget(path, header.trace_id)
+        journal = StoreJournal(store, store.begin(header))
+        going = Run(team, assignment, header, journal=journal, steering=desk.seat(header.trace_id))
         store.commit()  # killed before its first answer, it is known by name
         with watching(going):
             return await going.go()
@@ -87,7 +90,9 @@ async def run_all_into(
             f"{path} holds {again[0]!r} already, and the same draws are no new rollout. Give another --seed or --out."
         )
     turn = asyncio.Semaphore(_SIDE_BY_SIDE)
-    with _open(path) as store:
+    for settings, _, _ in planned:
+        forget(path, default_id(settings))
+    with _open(path) as store, desk_of(path) as desk:
 
         async def one(settings: Settings, team: Team, assignment: Assignment) -> Trace:
             async with turn:
@@ -96,7 +101,8 @@ async def run_all_into(
                 header = header_of(team, assignment, default_id(settings), caps=caps, settings=told)
                 journal = StoreJournal(store, store.begin(header))
                 store.commit()
-                trace = await Run(team, assignment, header, journal=journal).go()
+                seat = desk.seat(header.trace_id)
+                trace = await Run(team, assignment, header, journal=journal, steering=seat).go()
                 done(trace)
                 return trace
 
@@ -120,9 +126,10 @@ async def go_on(
     """Go on with a run that was cut off: the trace before and after. `again` sets its team up once more."""
     (before,) = read_store(path, [trace_id])
     team, assignment = again(before)
-    with _open(path) as store:
+    with _open(path) as store, desk_of(path) as desk:
         journal = StoreJournal(store, store.writer(trace_id))
-        going = resuming(before, team, assignment, journal, instructions=instructions)
+        seat = desk.seat(trace_id)
+        going = resuming(before, team, assignment, journal, instructions=instructions, steering=seat)
         with watching(going):
             return before, await going.go()
 

@@ -174,7 +174,7 @@ class AgentRun(Protocol):
 
     def wake(self, agent: Agent, value: Any = None) -> None: ...
     def give_up(self, agent: Agent, reason: str) -> None: ...
-    async def wait(self, agent: Agent, names: tuple[str, ...], mode: str) -> None: ...
+    async def wait(self, agent: Agent, names: tuple[str, ...], mode: str, *, chosen: bool = True) -> None: ...
     async def next_task(self) -> None: ...
 
 
@@ -209,6 +209,8 @@ class Waiting(Struct):
     mode: str
     left: set[str]
     """Those that are still at work."""
+    chosen: bool = True
+    """Whether its policy chose to wait, and not its program."""
 
 
 class Agent:

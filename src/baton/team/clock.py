@@ -16,7 +16,7 @@ import heapq
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
@@ -144,10 +144,17 @@ class Driver:
         self._arrived: deque[Op] = deque()
         self._bell: asyncio.Event | None = None
         self._zero: float | None = None
-        self._paused: asyncio.Event | None = None
         self._timers: list[tuple[Op, float]] = []
         self._handles: list[asyncio.TimerHandle] = []
         self.in_flight = 0
+        self.steered = False
+        """Whether people may act on the run while it goes on: then it hears them also while it waits for answers."""
+        self.paused = False
+        self._paused_at = 0.0
+        self._acts: deque[Op] = deque()
+        self._doing: set[asyncio.Task[None]] = set()
+        """Operations under way (virtual clock, steered)."""
+        self._num_recorded = 0
 
     def recorded(self, op: Op, t: float, seq: int) -> None:
         """This completes at a recorded moment."""
@@ -159,6 +166,7 @@ class Driver:
 
     def _push(self, t: float, rank: int, seq: int, op: Op) -> None:
         self._order += 1
+        self._num_recorded += rank == 0
         heapq.heappush(self._heap, (t, rank, seq, self._order, op))
 
     def defer(self, op: Op, t: float) -> None:
@@ -190,16 +198,30 @@ class Driver:
             self._start_timer(op, self.now + seconds)
 
     def _start_timer(self, op: Op, at: float) -> None:
-        self._handles.append(asyncio.get_running_loop().call_later(max(0.0, at - self.now), self.arrive, op))
+        self._timers.append((op, at))  # a pause stops it, and what follows sets it again
+        if not self.paused:
+            late = max(0.0, at - self.now)
+            self._handles.append(asyncio.get_running_loop().call_later(late, self.arrive, op))
 
-    def close(self) -> None:
-        """Let no timer fire after the run has ended."""
+    async def close(self) -> None:
+        """Let no timer fire after the run has ended, and nothing go on."""
         for handle in self._handles:
             handle.cancel()
+        for task in self._doing:
+            task.cancel()
+        await asyncio.gather(*self._doing, return_exceptions=True)
 
     def arrive(self, op: Op) -> None:
         """A result is in (real clock)."""
         self._arrived.append(op)
+        self._ring()
+
+    def act(self, op: Op) -> None:
+        """A person does something: it comes next, also while the run is paused, but after all that is recorded."""
+        self._acts.append(op)
+        self._ring()
+
+    def _ring(self) -> None:
         if self._bell is not None:
             self._bell.set()
 
@@ -213,30 +235,77 @@ class Driver:
     @property
     def elapsed(self) -> float:
         """Seconds of a real clock since the run began, also between two completions."""
-        return self.now if self._zero is None else max(self.now, time.monotonic() - self._zero)
+        if self._zero is None or self.paused:
+            return self.now
+        return max(self.now, time.monotonic() - self._zero)
 
     @property
     def acts(self) -> bool:
         """Whether what comes next touches the world: anything on a real clock, impure tools on a virtual one."""
         return not self.virtual or any(op.kind == "tool" and not op.work[0].pure for op in self._fresh)
 
-    async def next(self, do: Callable[[list[Op]], Awaitable[None]]) -> list[Op]:
+    async def next(self, do: Callable[[list[Op]], Coroutine[Any, Any, None]]) -> list[Op]:
         """The next completions, oldest first; empty when nothing is left to wait for.
 
         `do` performs fresh operations: under a virtual clock it returns when all have a result and
         are scheduled; under a real one it starts them, and they arrive.
         """
-        if not self.virtual and self._heap:
-            return self._pop()
         while True:
+            if not self.virtual and self._heap:
+                return self._pop()
+            if not self._num_recorded:
+                if self._acts:
+                    self._tick()
+                    return [self._acts.popleft()]
+                if self.paused:
+                    await self._heard(())
+                    continue
             if self._fresh:
                 todo, self._fresh = self._fresh, []
-                await do([op for op in todo if not op.cancelled])
+                work = do([op for op in todo if not op.cancelled])
+                if self.virtual and self.steered:
+                    self._doing.add(asyncio.ensure_future(work))
+                else:
+                    await work
             if not self.virtual:
-                return await self._wait()
+                arrived = await self._wait()
+                if arrived is None:
+                    continue
+                return arrived
+            if self._doing and not await self._done():
+                continue
             batch = self._pop()
             if batch or not self._fresh:
                 return batch
+
+    @property
+    def _called(self) -> bool:
+        """Whether people want the run's attention, and get it."""
+        return not self._num_recorded and (self.paused or bool(self._acts))
+
+    async def _done(self) -> bool:
+        """Everything under way has ended (virtual clock); False: a person comes first."""
+        while self._doing:
+            ended = {task for task in self._doing if task.done()}
+            self._doing -= ended
+            for task in ended:
+                task.result()
+            if self._called:
+                return False
+            if self._doing:
+                await self._heard(self._doing)
+        return not self._called
+
+    async def _heard(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        """Until somebody rings, or one of the tasks ends."""
+        if self._bell is None:
+            self._bell = asyncio.Event()
+        self._bell.clear()
+        ringing = asyncio.ensure_future(self._bell.wait())
+        try:
+            await asyncio.wait([ringing, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ringing.cancel()
 
     def _pop(self) -> list[Op]:
         """Everything that completes at the next moment; empty also when that makes something start."""
@@ -244,7 +313,8 @@ class Driver:
             at = self._heap[0][0]
             batch: list[Op] = []
             while self._heap and self._heap[0][0] == at:
-                op = heapq.heappop(self._heap)[4]
+                _, rank, _, _, op = heapq.heappop(self._heap)
+                self._num_recorded -= rank == 0
                 if op.deferred and not op.cancelled and not batch:
                     self.now, op.deferred = at, False
                     self._fresh.append(op)
@@ -259,33 +329,62 @@ class Driver:
                 return batch
         return []
 
-    async def _wait(self) -> list[Op]:
-        if self._bell is None:
-            self._bell = asyncio.Event()
+    def _tick(self) -> None:
+        """It is as late as it is (real clock)."""
+        if self.virtual or self.paused:
+            return
+        self.now = max(self.now, quantised(time.monotonic() - self._begun()))
+
+    def _begun(self) -> float:
+        """When the real clock began; it does when it is first asked."""
         if self._zero is None:  # the real clock goes on from where the recorded part, or the process, ended
             self.now = max(self.now, quantised(self.passed))
             self._zero = time.monotonic() - self.now
-            for op, at in self._timers:
+            timers, self._timers = self._timers, []
+            for op, at in timers:
                 self._start_timer(op, at)
+        return self._zero
+
+    async def _wait(self) -> list[Op] | None:
+        """What has arrived (real clock); None: a person comes first."""
+        if self._bell is None:
+            self._bell = asyncio.Event()
+        self._begun()
         while not self._arrived:
             if self.in_flight == 0:
                 return []
             self._bell.clear()
             await self._bell.wait()
-        if self._paused is not None:
-            await self._paused.wait()
+            if self._called:
+                return None
         batch = [op for op in self._arrived if not op.cancelled]
         self._arrived.clear()
-        self.now = max(self.now, quantised(time.monotonic() - self._zero))
+        self._tick()
         return batch or await self._wait()
 
     def pause(self) -> None:
-        """Hold completions back; what is in flight goes on."""
-        if self._paused is None:
-            self._paused = asyncio.Event()
-        self._paused.clear()
+        """Begin nothing and hand nothing out but what people do, and let no time pass; what is in flight goes on."""
+        if self.paused:
+            return
+        self._tick()
+        self.paused, self._paused_at = True, time.monotonic()
+        for handle in self._handles:
+            handle.cancel()
+        self._handles.clear()
 
     def go_on(self) -> None:
         """Hand out again what was held back."""
-        if self._paused is not None:
-            self._paused.set()
+        if not self.paused:
+            return
+        self.paused = False
+        if self._zero is not None:
+            self._zero += time.monotonic() - self._paused_at
+            timers, self._timers = self._timers, []
+            for op, at in timers:
+                if not (op.cancelled or op.done or op in self._arrived):
+                    self._start_timer(op, at)
+        self._ring()
+
+    def held(self) -> list[Op]:
+        """What has ended outside and was not handed out yet, in the order in which it will be."""
+        return [*self._arrived, *(entry[4] for entry in sorted(self._heap, key=lambda entry: entry[:4]))]

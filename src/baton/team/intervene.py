@@ -91,6 +91,11 @@ def with_text(action: Action, text: str) -> Action:
             )
 
 
+def has_text(action: Action) -> bool:
+    """Whether an action says something that can be replaced."""
+    return isinstance(action, Spawn | Delegate | Send | Return | Stop | WriteShared)
+
+
 def check_fits(change: Intervention, trace: Trace) -> None:
     """Refuse a change that would have no effect on this trace, and say what would."""
     if isinstance(change, OnlyAgents):

@@ -248,7 +248,14 @@ class TraceWriter:
         return event
 
     def emit_by(
-        self, who: str, type_: EventType, *, to: str, text: str, extra: dict[str, Any] | None = None
+        self,
+        who: str,
+        type_: EventType,
+        *,
+        to: str | None,
+        text: str,
+        extra: dict[str, Any] | None = None,
+        status: Status = "ok",
     ) -> Event:
         """An event of someone who is no agent of the team."""
         self._num_people += 1
@@ -261,6 +268,7 @@ class TraceWriter:
             from_=who,
             to=to,
             content_ref=self.text(text),
+            status=status,
             extra=extra or {},
         )
         self._write(event)
@@ -445,6 +453,8 @@ class Recording:
         self.said_by = first_events(trace)
         self.timers: dict[str, Moment] = {}
         self.people: list[Event] = []
+        self.acts: set[str] = set()
+        """What people did by name (`baton.team.people`)."""
         self.resumed: list[Event] = []
         """Where the run was cut off with calls on their way, and went on."""
         self._payloads: dict[str, Payload] = {}
@@ -452,8 +462,11 @@ class Recording:
         for event in trace.events:
             if "timer" in event.extra:
                 self.timers.setdefault(event.extra["timer"], moment(event))
-            if event.type == "human_intervention" and "edits" not in event.extra:
-                self.people.append(event)
+            if event.type == "human_intervention":
+                if "edits" not in event.extra:
+                    self.people.append(event)
+                if (act := event.extra.get("act")) is not None:
+                    self.acts.add(act)
             if RESUMED in event.extra:
                 self.resumed.append(event)
 

@@ -23,7 +23,9 @@ from baton.team.budget import Budget, LedgerRules, Limits, Refusal, charging_of,
 from baton.team.clock import Driver, Op
 from baton.team.intervene import Intervention, Replace
 from baton.team.outside import Mode
+from baton.team.people import Act, Steering, act_of, carry_out, live_edits
 from baton.team.recording import CHARGED, GIVEN, RESUMED, Journal, Lost, Recording, TraceWriter, moment
+from baton.team.standing import standing
 from baton.team.state import RunState
 from baton.team.team import Assignment, Team
 from baton.team.tools.tool import Tool
@@ -33,6 +35,7 @@ from baton.trace.trace import Header, Trace, meta_as, meta_table
 
 _AFTER_ALL = 2**62  # in the order of events, behind every recorded one
 _BEAT_SECONDS = 0.25
+_LISTEN_SECONDS = 0.1
 
 
 class Run:
@@ -55,6 +58,7 @@ class Run:
         budget: Budget | None = None,
         driver: Driver | None = None,
         mode: Mode | None = None,
+        steering: Steering | None = None,
     ) -> None:
         mode = mode or Mode()
         if mode.live:
@@ -73,7 +77,13 @@ class Run:
             take_turn=take_turn,
             perform=perform,
         )
+        if recording is not None:
+            self.state.live_edits = {e: act for e, (_, act) in live_edits(recording.trace).items()}
         self.budget = self.state.budget
+        self.steering = steering
+        """None: nobody is heard while it runs, but through `instruct`."""
+        self.driver.steered = steering is not None
+        self._heard = set() if recording is None else recording.acts
         self._num_resumed = 0
         self.batch: list[Op] = []
         """What completes at this moment."""
@@ -88,15 +98,19 @@ class Run:
         self._set_deadline(root)
         if recording is not None:
             for event in recording.people:
-                said = recording.text(event)
-                self.driver.recorded(Op("person", event.id, None, (event.to, said)), *moment(event))
+                act = act_of(event, recording.text(event))
+                self.driver.recorded(Op("person", event.id, None, act), *moment(event))
         self._expect_lost()
-        beat = self._count_time()
+        aside = [self._count_time()]
+        if self.steering is not None:
+            aside.append(asyncio.get_running_loop().create_task(self._listen(self.steering)))
         finished = False
         try:
             self._settle()
             while not state.stopped:
-                self.writer.commit(must=self.driver.acts)
+                self.writer.commit(must=self.driver.acts or _by_a_person(self.batch))
+                if self.steering is not None:
+                    self._hear(self.steering)
                 self.batch = batch = await self.driver.next(state.outside.do)
                 if not batch and not self._unblock(root):
                     break
@@ -108,9 +122,10 @@ class Run:
             if finished:
                 self._finish(root)
         finally:
-            if beat is not None:
-                beat.cancel()
-            self.driver.close()
+            for task in aside:
+                if task is not None:
+                    task.cancel()
+            await self.driver.close()
             for agent in state.agents.values():
                 if agent.coroutine is not None:
                     agent.coroutine.close()
@@ -134,7 +149,7 @@ class Run:
             return
         op.done = True
         if op.kind == "person":
-            self._person(op)
+            carry_out(self.state, op.work)
         elif op.kind == "timer":
             self._time_is_up(op)
         elif op.kind == "resumed":
@@ -265,30 +280,33 @@ class Run:
             extra={"budget": "seconds", "limit": op.work, "timer": op.id}
             | ({"cap": True} if op.id == "cap" else {}),
         )
-        lost = self.state.outside.cancel(agent)
-        agent.waits_for, agent.waits_for_tools = None, False
-        if agent.coroutine is not None:
-            agent.coroutine.close()  # it was in the middle of something; a new task starts its program anew
-            agent.coroutine = self.state.program(agent)
-        self.state.give_up(agent, f"its {op.work:g} seconds are over", lost=lost)
+        self.state.cut_off(agent, f"its {op.work:g} seconds are over")
 
     def instruct(self, agent_id: str, text: str, at: float | None = None) -> None:
         """A person's instruction; the agent reads it at its next turn, or now if it waits."""
-        op = Op("person", "", None, (agent_id, text))
+        op = Op("person", "", None, Act(to=agent_id, text=text))
         if self.driver.virtual:
             self.driver.schedule(op, self.driver.now if at is None else at)
         else:
             self.driver.arrive(op)
 
-    def _person(self, op: Op) -> None:
-        agent_id, text = op.work
-        event = self.writer.emit_by("human", "human_intervention", to=agent_id, text=text)
-        agent = self.state.agents.get(agent_id)
-        if agent is None or agent.state == "dead":
-            return
-        agent.inbox.append(Item(event.id, "causal", "human", f"instruction: {text}"))
-        if agent.waits_for is not None:
-            self.state.go_on(agent)
+    async def _listen(self, steering: Steering) -> None:
+        """Hear what people want, and tell them how the run stands, while it waits for something else."""
+        told = False
+        while True:
+            self._hear(steering)
+            if told or self.state.paused:
+                steering.tell(standing(self.state))
+            told = self.state.paused
+            with suppress(BatonError):  # no room for it: the next block says so
+                self.writer.commit(must=False)  # so that who steers sees what has happened
+            await asyncio.sleep(_LISTEN_SECONDS)
+
+    def _hear(self, steering: Steering) -> None:
+        for act in steering.heard():
+            if act.id not in self._heard:
+                self._heard.add(act.id)
+                self.driver.act(Op("person", "", None, act))
 
     def _finish(self, root: Agent) -> None:
         """The root has stopped: everyone leaves, and what it was worth is written."""
@@ -306,6 +324,10 @@ class Run:
             for reward in assignment.score(writer.trace(finished=True)):
                 writer.add_reward(reward)
         writer.end()
+
+
+def _by_a_person(batch: Sequence[Op]) -> bool:
+    return any(op.kind == "person" for op in batch)
 
 
 def _told_lost(lost: Lost, refused: Mapping[str, Refusal], charged: int) -> str:
@@ -369,9 +391,11 @@ def start(
     trace_id: str | None = None,
     journal: Journal | None = None,
     budget: Budget | None = None,
+    steering: Steering | None = None,
 ) -> Run:
-    """A run that has not begun: `await run.go()`; meanwhile `run.instruct`, `run.driver.pause`."""
-    return Run(team, assignment, header_of(team, assignment, trace_id), journal=journal, budget=budget)
+    """A run that has not begun: `await run.go()`; meanwhile `run.instruct`, or whatever `steering` hears."""
+    header = header_of(team, assignment, trace_id)
+    return Run(team, assignment, header, journal=journal, budget=budget, steering=steering)
 
 
 async def run(
@@ -416,6 +440,7 @@ def resuming(
     journal: Journal,
     *,
     instructions: Mapping[str, str] | None = None,
+    steering: Steering | None = None,
 ) -> Run:
     """The rest of a run that was cut off, not begun yet."""
     check_harness(trace, team)
@@ -428,6 +453,7 @@ def resuming(
         strict=True,
         skip=num_records(trace),
         interventions=interventions_of(trace),
+        steering=steering,
     )
     again.state.invalidated = invalidated_before(trace)
     last = max((moment(event)[0] for event in trace.events), default=0.0)
@@ -458,8 +484,9 @@ def num_records(trace: Trace) -> int:
 
 
 def interventions_of(trace: Trace) -> tuple[Intervention, ...]:
-    """What was already changed in a trace that is itself a fork."""
-    return tuple(meta_as(trace.header, list[Intervention], "run", "interventions") or ())
+    """What was already changed in a trace: in one that is itself a fork, and by people as it went on."""
+    told = meta_as(trace.header, list[Intervention], "run", "interventions") or ()
+    return (*told, *(change for change, _ in live_edits(trace).values()))
 
 
 def invalidated_before(trace: Trace) -> dict[str, list[str]]:

@@ -95,6 +95,10 @@ class RunState:
         self.active: set[str] = set()
         self.answer: str | None = None
         self.stopped = False
+        self.paused = False
+        """Whether a person holds everything back."""
+        self.live_edits: dict[str, str] = {}
+        """Events of `interventions` that a person edited while the run went on -> the act."""
         self.ready: deque[tuple[Agent, Any]] = deque()
         """Agents that can move, and what they are told."""
         self._waiters: dict[str, list[Agent]] = {}
@@ -167,12 +171,12 @@ class RunState:
         agent.cut = len(agent.inbox)
         self.wake(agent)
 
-    async def wait(self, agent: Agent, names: tuple[str, ...], mode: str) -> None:
+    async def wait(self, agent: Agent, names: tuple[str, ...], mode: str, *, chosen: bool = True) -> None:
         wanted = frozenset(names or (child.id for child in agent.children if child.state == "active"))
         come = mode == "any" and any(item.sender in wanted for item in agent.inbox[agent.acknowledged :])
         left = set() if come else {name for name in wanted if name in self.active}
         if left:
-            agent.waits_for = Waiting(wanted, mode, left)
+            agent.waits_for = Waiting(wanted, mode, left, chosen)
             for name in left:
                 self._waiters.setdefault(name, []).append(agent)
             await Resting()
@@ -258,12 +262,32 @@ class RunState:
         text = f"{agent.id} gave up: {reason}." + (f" It had: {had}" if had else "")
         self.hand_over(agent, Item(event.id, "return", agent.id, text, result=had))
 
-    def person_edits(self, agent: Agent, change: Replace | Drop | Force) -> None:
-        """Write that a person changed the agent's next event, and what that made void."""
-        extra = {"edits": change.at, "invalidated": self.invalidated.get(change.at, [])}
+    def cut_off(self, agent: Agent, reason: str) -> None:
+        """End an agent's task in the middle of whatever it does; what it has so far goes up."""
+        lost = self.outside.cancel(agent)
+        agent.waits_for, agent.waits_for_tools = None, False
+        if agent.coroutine is not None:
+            agent.coroutine.close()  # it was in the middle of something; a new task starts its program anew
+            agent.coroutine = self.program(agent)
+        self.give_up(agent, reason, lost=lost)
+
+    def person_edits(
+        self, agent: Agent, change: Replace | Drop | Force, *, why_not: str | None = None
+    ) -> None:
+        """Write that a person changed the agent's next event, and what that made void; or why it was left as it is."""
+        extra: dict[str, Any] = {"edits": change.at, "invalidated": self.invalidated.get(change.at, [])}
+        if change.at in self.live_edits:
+            extra |= {"act": self.live_edits[change.at], "do": "edit"}
+        if why_not is not None:
+            extra["why"] = why_not
         text = change.text if isinstance(change, Replace) else str(change.__struct_config__.tag)
         event = self.writer.emit_by(
-            change.by or "human", "human_intervention", to=agent.id, text=text, extra=extra
+            change.by or "human",
+            "human_intervention",
+            to=agent.id,
+            text=text,
+            extra=extra,
+            status="ok" if why_not is None else "invalid",
         )
         agent.causes.append((event.id, "causal"))
 

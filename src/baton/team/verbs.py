@@ -37,7 +37,7 @@ from baton.team.budget import Refusal, Reservation
 from baton.team.clock import Op, Resting
 from baton.team.guard.judging import CARRIES_ALL, may_call, may_do
 from baton.team.hints import hint_for_agent
-from baton.team.intervene import Drop, Force, Replace, with_text
+from baton.team.intervene import Drop, Force, Replace, has_text, with_text
 from baton.team.protocol import Answer, Entry
 from baton.team.recording import Said
 from baton.team.shared_verbs import read, write
@@ -101,8 +101,12 @@ async def perform(
     extra: dict[str, Any] = {}
     if intervention is not None:
         extra = {"intervention": intervention.__struct_config__.tag}
-        if intervention.by is not None:
+        if me.next_event_id() in run.live_edits and not has_text(action):
+            run.person_edits(me, intervention, why_not=f"a {_VERB_OF[type(action)]} has no text")
+            intervention, extra = None, {}
+        elif intervention.by is not None:
             run.person_edits(me, intervention)
+    if intervention is not None:
         if isinstance(intervention, Replace):
             if not isinstance(action, CallTool | ReadShared):
                 action = with_text(action, intervention.text)
@@ -120,9 +124,10 @@ async def perform(
             return False
     if me.id in run.muted and isinstance(action, Send | Delegate | Return | WriteShared):
         action, extra = with_text(action, ""), {"intervention": "mute"}
+    forced = intervention is not None and me.next_event_id() not in run.live_edits
     refused, me.refused = me.refused, False
     try:
-        if said is not None and _VERB_OF[type(action)] not in me.role.verbs and intervention is None:
+        if said is not None and _VERB_OF[type(action)] not in me.role.verbs and not forced:
             raise Forbidden(f"you may not {_VERB_OF[type(action)]}; you may: {', '.join(me.role.verbs)}")
         if run.guard is not None and not may_do(
             run, run.guard, me, _VERB_OF[type(action)], said, action.decision
@@ -285,7 +290,7 @@ async def _wait(run: RunState, me: Agent, action: Wait, said: Said | None, extra
     if not action.agents and not me.inbox and not any(child.state == "active" for child in me.children):
         raise Forbidden("there is nobody to wait for")
     run.writer.emit(me, "orchestrator_decision", decision="wait", said=said, extra=extra)
-    await run.wait(me, action.agents, action.mode)
+    await run.wait(me, action.agents, action.mode, chosen=said is not None)
 
 
 async def _cancel(run: RunState, me: Agent, action: Cancel, said: Said | None, extra: dict[str, Any]) -> None:

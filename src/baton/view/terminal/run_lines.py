@@ -78,8 +78,9 @@ def at_work(run: Any) -> Callable[[float], str]:
     def tell(seconds: float) -> str:
         alive, steps = len(run.state.active), len(run.writer.calls)
         tokens = int(run.state.budget.used("tokens"))
+        paused = "paused by a person; " if run.state.paused else ""
         return (
-            f"{count(alive, 'agent')} at work, {count(steps, 'call')}, {count(tokens, 'token')}, "
+            f"{paused}{count(alive, 'agent')} at work, {count(steps, 'call')}, {count(tokens, 'token')}, "
             f"{count(len(run.writer.events), 'event')}, "
             f"{seconds:.0f} s ({tokens / seconds:,.0f} tokens/s)"
         )
