@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 from served_sessions import Played, assistant, result, system, user
 
-from baton.serve.exchange import Exchange, Posted
+from baton.serve.exchange import Exchange, Posted, Utterance
 from baton.serve.journal import SpansLine
 from baton.serve.lineage.askers import EDITED
 from baton.serve.lineage.begins import SAME_WORDS, SAME_WORDS_ANSWER, UNSURE, WORD_FOR_WORD
@@ -172,7 +173,9 @@ def test_a_handoff_is_a_message_and_nobody_is_born() -> None:
     assert [e.agent for e in trace.events if e.decision == "stop"] == ["carpenter"]
 
 
-def test_a_late_return_is_found_in_what_the_parent_is_told() -> None:
+@pytest.mark.parametrize("voice", [user, system])
+def test_a_late_return_is_found_in_what_the_parent_is_told(voice: Callable[[str], Utterance]) -> None:
+    """Claude Code 2.1.325 tells it in the system's name where the parent was still at work."""
     played = Played()
     lead = played.talk(system("You are the lead."), user("go"))
     (use,) = lead.say(
@@ -181,7 +184,7 @@ def test_a_late_return_is_found_in_what_the_parent_is_told() -> None:
     child = played.talk(system("You count."), user("<context/>"), user("count the boats"))
     lead.hear(result(use, "started in the background")).say("waiting")
     child.say("there are nine boats")
-    lead.hear(user("<note>the agent says: there are nine boats</note>")).say("nine")
+    lead.hear(voice("<note>the agent says: there are nine boats</note>")).say("nine")
     trace = traced(played)
     assert arrows(trace, "return") == [("counter", "lead", HEARD_LATER)]
     assert not any(event.type == "human_intervention" for event in trace.events)

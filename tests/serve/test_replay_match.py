@@ -14,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.errors import UsageError
-from baton.serve.exchange import Ask, Exchange, Reply, ReplyChoice, ToolAsk, Utterance
+from baton.serve.exchange import Ask, Exchange, Posted, Reply, ReplyChoice, ToolAsk, Utterance
+from baton.serve.program_run import ProgramRun
 from baton.serve.replay.difference import inline, miss_said
 from baton.serve.replay.masks import Mask, Masks, MaskSettings, read_masks
 from baton.serve.replay.match import Match, Matcher, Miss
+from baton.serve.replay.output import compare_output
 from baton.serve.replay.recorded import renamed_reply
 
 DAY = 86_400.0
@@ -321,6 +323,16 @@ def test_a_note_that_comes_after_the_last_answer() -> None:
     assert isinstance(again, Match)
     assert (text_of(again), again.note) == ("all done", "again")
     assert isinstance(found.find(after), Miss)
+    # The program prints each answer that it is given.
+    for printed, same in (
+        ("all done\n", "identical"),
+        ("all done\nall done\n", "but for notes"),
+        ("all done all done all done\n", "different"),
+        ("all gone\n", "different"),
+    ):
+        run = ProgramRun(command=(), exit_code=0, stdout=printed.encode(), stderr_tail=b"", seconds=1.0)
+        end = Posted(session="s", ended=True, exit_code=0, answer="all done\n")
+        assert compare_output(run, end, found).how == same, printed
 
 
 def test_notes_in_another_order() -> None:

@@ -33,7 +33,7 @@ def overheard(askers: Askers) -> list[ShownAnswer]:
     answers: dict[int, str] = {}
     for one in askers.heard:
         life = askers.life(one.place).number
-        for text in texts(one.new, "user"):
+        for text in texts(one.new, "user", "system"):
             standing = _standing_in(text, by_start, answers)
             for said in standing:
                 if askers.life(said).number != life:

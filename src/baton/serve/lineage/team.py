@@ -200,9 +200,10 @@ def _late(team: AskingTeam, work: Work, places: list[int]) -> HeardAnswer | None
     answer = _answer(team, places[-1])
     later = [place for place in askers.at(work.by).heard if place > places[-1]][:_LATER]
     for place in later:
-        told = [
-            plain(message.text) for message in askers.heard[place].new if message.speaker in ("user", "tool")
-        ]
+        new = askers.heard[
+            place
+        ].new  # Claude Code tells of its agents in the system's name, in the middle of a talk
+        told = [plain(message.text) for message in new if message.speaker in ("user", "tool", "system")]
         if heard_in(answer, told) >= _CLEAR:
             return HeardAnswer(place=places[-1], heard=place, why=HEARD_LATER)
     return None

@@ -82,6 +82,8 @@ class Matcher:
             self._equal.setdefault(one.question.digest, []).append(one)
         self._notes = [note for one in self.recorded for note in one.question.notes]
         self._again: Counter[str] = Counter()
+        self.told_again: list[str] = []
+        """Last answers that were given once more, after a late note: a program may print them as often."""
 
     @property
     def left(self) -> list[Exchange]:
@@ -188,6 +190,8 @@ class Matcher:
             last = one.exchange.id
             if one.given and self._goes_on(one, question.bare) and self._again[last] < len(question.notes):
                 self._again[last] += 1
+                if one.exchange.reply is not None:
+                    self.told_again.append(one.exchange.reply.choices[0].message.text)
                 return Match(exchange=one.exchange, liberty="exactly", note="again")
         return None
 

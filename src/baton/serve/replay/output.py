@@ -17,7 +17,7 @@ class ComparedOutput(Struct, frozen=True, kw_only=True):
     """The output of two runs, held side by side."""
 
     same: bool
-    how: Literal["identical", "but for masks", "different", "not recorded"]
+    how: Literal["identical", "but for masks", "but for notes", "different", "not recorded"]
     said: str
 
 
@@ -45,6 +45,19 @@ def compare_output(run: ProgramRun, end: Posted | None, matcher: Matcher) -> Com
     if kinds is not None:
         said = f"output    identical but for {', '.join(kinds)}; exit code {run.exit_code}"
         return ComparedOutput(same=True, how="but for masks", said=said)
+    once = _told_once(run.text, matcher.told_again)
+    if once != run.text and matcher.same_text(end.answer, once) is not None:
+        said = f"output    identical but for an answer told again, after a late notification; exit code {run.exit_code}"
+        return ComparedOutput(same=True, how="but for notes", said=said)
     return ComparedOutput(
         same=False, how="different", said=f"output    {differing(end.answer, run.text, matcher.masks)}"
     )
+
+
+def _told_once(text: str, again: Sequence[str]) -> str:
+    """An output without what the program printed once more because it was given once more."""
+    for said in filter(None, again):
+        first, last = text.find(said), text.rfind(said)
+        if first < last:
+            text = text[:last].rstrip() + text[last + len(said) :]
+    return text
