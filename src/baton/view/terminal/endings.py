@@ -13,10 +13,11 @@ from baton.errors import CorruptError, TraceError
 from baton.trace.outcome import estimated_tokens, final_event
 from baton.trace.records import Event
 from baton.trace.trace import Trace
-from baton.view.text import count, moment, printable, tokens_said
+from baton.view.text import count, moment, printable, shortened, tokens_said
 
 _NAMED = 3
 _ERROR_CHARACTERS = 300
+_ENDING_CHARACTERS = 24
 
 
 def why_ended(trace: Trace) -> str:
@@ -35,6 +36,22 @@ def why_ended(trace: Trace) -> str:
     if end.status == "forced":
         return f"{printable(end.agent)} was forced to stop: {_why(end)}"
     return f"{printable(end.agent)} {'stopped' if end.decision == 'stop' else 'gave the last answer'}"
+
+
+def ending(trace: Trace) -> str:
+    """Why there is no more of a trace, in a word or two that many share: what a table of traces is filtered by."""
+    if not trace.finished:
+        return "unfinished"
+    end = _end(trace)
+    if end is None:
+        last = max(trace.events, key=lambda event: event.seq, default=None)
+        failed = last is not None and last.decision == "stop" and last.status == "failed"
+        return "failed" if failed else "no answer"
+    if end.status != "forced":
+        return "stopped" if end.decision == "stop" else "answered"
+    if isinstance(end.extra.get("budget"), str):
+        return f"budget: {shortened(end.extra['budget'], _ENDING_CHARACTERS)}"
+    return "deadlock" if "deadlock" in end.extra else "forced"
 
 
 def _left_open(trace: Trace) -> str:
