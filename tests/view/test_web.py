@@ -246,7 +246,7 @@ class TestPlaces:
         assert places == {"one.jsonl": False, "live": False, "sealed": False, "trained": True}
         for name in ("one.jsonl", "live", "sealed"):
             (row,) = rows(page, f"{tmp_path.name}/{name}")
-            assert (row["id"], row["events"], row["value"]) == (team.trace_id, len(team.events), 1.0)
+            assert (row["id"], row["events"], row["reward"]) == (team.trace_id, len(team.events), 2.35)
             found = ask(page, "trace", place=f"{tmp_path.name}/{name}", id=team.trace_id)
             assert found["events"]["id"] == [event.id for event in team.events]
         assert len(rows(page, f"{tmp_path.name}/trained")) == 2 * 2 + 4

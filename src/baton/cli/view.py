@@ -31,6 +31,7 @@ from baton.trace.formats.recognition import detect
 from baton.trace.outcome import final_event
 from baton.trace.records import Event, Floats
 from baton.trace.trace import End, Record, Trace
+from baton.view.index.opening import cache_folder
 from baton.view.terminal.live import hush
 from baton.view.web.attached import Attached, Change, ForkMade, ForkWatch, LostChoice, RegretLedger
 from baton.view.web.places import find_places
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     prices = prices_given(args)
     key = None if args.no_key else secrets.token_urlsafe(18)
     given = attached(forks=args.fork, policies=policies, trust=args.trust, prices=prices)
-    app = make_app(Library(paths), given, key=key)
+    app = make_app(Library(paths, cache=cache_folder()), given, key=key)
     at = listen(args.port)
     query = "" if key is None else f"?key={key}"
     say(f"Open http://127.0.0.1:{at.getsockname()[1]}/{query} in a browser. Ctrl-C ends it.")

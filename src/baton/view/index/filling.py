@@ -11,13 +11,11 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from baton.errors import BatonError
 from baton.trace.notes import Notebook
-from baton.view.index.line import ListedTrace
-from baton.view.index.reading import LineOf, Lot, lots, place_stamp
+from baton.view.index.reading import LineLot, LineOf, lots, place_stamp
 from baton.view.index.table import TraceIndex
 from baton.view.web.places import Place
 
@@ -33,7 +31,7 @@ class _Reading:
     def __init__(self, place: Place, stamp: str) -> None:
         self.place = place
         self.stamp = stamp
-        self.work: Iterator[Lot] | None = None
+        self.work: Iterator[LineLot] | None = None
         self.goal = ""
         self.left = 0
         self.problem: str | None = None
@@ -51,7 +49,8 @@ class Filler:
         self._readings: dict[str, _Reading] = {}
         self._first: str | None = None
         self._looked = 0.0
-        self._rounds = 0
+        self._asked = 0
+        self._seen = 0  # of those who asked, how many had what is there looked at since
         self._thread: threading.Thread | None = None
         self._turn = threading.Condition()
 
@@ -61,13 +60,16 @@ class Filler:
         with self._turn:
             self._looked = time.monotonic()
             self._first = place or self._first
-            began = self._rounds
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, daemon=True, name="index of traces")
                 self._thread.start()
+            if not seconds:
+                return
+            self._asked += 1
+            mine = self._asked
             self._turn.notify_all()
-            while time.monotonic() < end and not (self._rounds > began + 1 and self._done(place)):
-                self._turn.wait(max(0.0, min(0.1, end - time.monotonic())))
+            while time.monotonic() < end and not (self._seen >= mine and self._done(place)):
+                self._turn.wait(max(0.0, end - time.monotonic()))
 
     def told(self, place: str) -> tuple[bool, BatonError | None]:
         """Whether all of a place has been read, and what went wrong."""
@@ -81,7 +83,7 @@ class Filler:
             "places": len(readings),
             "reading": sum(one.work is not None for one in readings),
             "left": sum(one.left for one in readings),
-            "complete": self._rounds > 0 and all(one.work is None for one in readings),
+            "complete": self._seen > 0 and all(one.work is None for one in readings),
             "problems": [{"place": one.place.key, "why": one.problem} for one in readings if one.problem],
         }
 
@@ -100,11 +102,9 @@ class Filler:
                 return
             taken = time.monotonic() - began
             with self._turn:
-                self._rounds += 1
-                self._turn.notify_all()
-                if not busy:
+                if not busy and self._asked == self._seen:
                     self._turn.wait(max(_REST_SECONDS, _SLOWER * taken))
-                if time.monotonic() - self._looked > _AWAY_SECONDS and not busy:
+                if time.monotonic() - self._looked > _AWAY_SECONDS and self._asked == self._seen and not busy:
                     self._thread = None
                     return
 
@@ -112,13 +112,17 @@ class Filler:
         with self._turn:
             for one in self._readings.values():
                 one.work, one.problem = None, f"the index cannot be written: {error} ({_FULL})."
-            self._rounds += 2
+            self._seen = self._asked
             self._thread = None
             self._turn.notify_all()
 
     def _round(self) -> bool:
         """Look what changed, and read on until everything has been read or it is time to look again."""
+        asked = self._asked
         self._look_at_places()
+        with self._turn:
+            self._seen = asked
+            self._turn.notify_all()
         until = time.monotonic() + 1.0
         while time.monotonic() < until:
             wanted = self._readings.get(self._first or "")
@@ -190,18 +194,3 @@ class Filler:
     def _failed(self, reading: _Reading, error: BatonError) -> None:
         reading.work, reading.left, reading.stamp = None, 0, reading.goal
         reading.error, reading.problem = error, str(error)
-
-
-def cache_at(folder: Path, name: str) -> Path | None:
-    """A file for the index in the user's cache, for its owner's eyes; None where none can be made."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = folder / f"{name}.db"
-        with path.open("ab"):
-            path.chmod(0o600)
-    except OSError:
-        return None
-    return path
-
-
-__all__ = ["Filler", "ListedTrace", "cache_at"]

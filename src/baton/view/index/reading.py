@@ -18,7 +18,7 @@ from baton.trace.formats import read_all
 from baton.trace.formats.jsonl import read_jsonl
 from baton.trace.formats.parquet.manifest import has_shards
 from baton.trace.formats.recognition import IMPORTED, SESSIONS, detect, stores_in
-from baton.trace.formats.sqlite.store_read import TraceSummary, list_traces, read_store
+from baton.trace.formats.sqlite.store_read import TraceSummary, is_store, list_traces, read_store
 from baton.trace.trace import Trace
 from baton.view.index.line import ListedTrace
 from baton.view.index.table import KnownLine
@@ -28,7 +28,7 @@ _LOT = 50
 _LOT_SECONDS = 0.15
 
 
-class Lot(Struct, frozen=True, kw_only=True):
+class LineLot(Struct, frozen=True, kw_only=True):
     """Some lines, and what is known of those that are still to come."""
 
     lines: list[KnownLine]
@@ -42,7 +42,7 @@ LineOf = Callable[[Trace], ListedTrace]
 Known = dict[str, tuple[str, str]]
 
 
-def lots(path: Path, known: Known, line_of: LineOf) -> Iterator[Lot]:
+def lots(path: Path, known: Known, line_of: LineOf) -> Iterator[LineLot]:
     """What changed in a place since `known` was read: trace -> file and stamp."""
     kind = detect(path)
     if kind == "sqlite":
@@ -51,6 +51,25 @@ def lots(path: Path, known: Known, line_of: LineOf) -> Iterator[Lot]:
         yield from _of_shards(path, set(), known, line_of)
     else:
         yield from _of_files(path, known, line_of)
+
+
+def traces_in(path: Path, wanted: dict[str, str]) -> Iterator[Trace]:
+    """Some traces of a place, file by file; `wanted`: trace -> the file that the index has it in."""
+    by_file: dict[str, list[str]] = {}
+    for name, file in wanted.items():
+        by_file.setdefault(file, []).append(name)
+    for file, names in by_file.items():
+        place = path / file if path.is_dir() else path
+        if file == SEALED:
+            from baton.trace.formats.parquet.shard_read import read_sealed
+
+            yield from read_sealed(path, names)
+        elif is_store(place):
+            for at in range(0, len(names), _LOT):
+                yield from read_store(place, names[at : at + _LOT])
+        else:
+            there = set(names)
+            yield from (trace for trace in _read_file(place) if trace.trace_id in there)
 
 
 def place_stamp(path: Path) -> str:
@@ -79,7 +98,7 @@ def summary_stamp(summary: TraceSummary) -> str:
     return f"{summary.num_records}/{summary.finished}"
 
 
-def _of_stores(path: Path, known: Known, line_of: LineOf) -> Iterator[Lot]:
+def _of_stores(path: Path, known: Known, line_of: LineOf) -> Iterator[LineLot]:
     """First the little that a store knows of all, then what it holds; then what is sealed beside it."""
     live: set[str] = set()
     problems: list[BatonError] = []
@@ -91,20 +110,18 @@ def _of_stores(path: Path, known: Known, line_of: LineOf) -> Iterator[Lot]:
     if has_shards(path):
         yield from _of_shards(path, live, known, line_of)
     elif not problems:
-        yield Lot(lines=[], gone=[name for name in known if name not in live], left=0)
+        yield LineLot(lines=[], gone=[name for name in known if name not in live], left=0)
     if problems:
         raise problems[0]
 
 
-def _of_store(store: Path, live: set[str], known: Known, line_of: LineOf) -> Iterator[Lot]:
+def _of_store(store: Path, live: set[str], known: Known, line_of: LineOf) -> Iterator[LineLot]:
     summaries = list_traces(store)
     live.update(summary.trace_id for summary in summaries)
     news = [one for one in summaries if known.get(one.trace_id, ("", ""))[1] != summary_stamp(one)]
     changed = store.stat().st_mtime
-    unseen = [
-        KnownLine(store.name, "", _unread(one), changed) for one in news if one.trace_id not in known
-    ]
-    yield Lot(lines=unseen, gone=[], left=len(news))
+    unseen = [KnownLine(store.name, "", _unread(one), changed) for one in news if one.trace_id not in known]
+    yield LineLot(lines=unseen, gone=[], left=len(news))
     for at in range(0, len(news), _LOT):
         lot = news[at : at + _LOT]
         stamps = {one.trace_id: summary_stamp(one) for one in lot}
@@ -112,24 +129,24 @@ def _of_store(store: Path, live: set[str], known: Known, line_of: LineOf) -> Ite
             KnownLine(store.name, stamps[trace.trace_id], line_of(trace), changed)
             for trace in read_store(store, list(stamps))
         ]
-        yield Lot(lines=lines, gone=[], left=len(news) - at - len(lot))
+        yield LineLot(lines=lines, gone=[], left=len(news) - at - len(lot))
 
 
-def _of_shards(path: Path, live: set[str], known: Known, line_of: LineOf) -> Iterator[Lot]:
+def _of_shards(path: Path, live: set[str], known: Known, line_of: LineOf) -> Iterator[LineLot]:
     """The sealed traces that no store beside them holds any more."""
     from baton.trace.formats.parquet.shard_read import read_sealed, sealed_ids
 
     sealed = [name for name in sealed_ids(path) if name not in live]
     there = live.union(sealed)
     news = [name for name in sealed if known.get(name, ("", ""))[1] != SEALED]
-    yield Lot(lines=[], gone=[name for name in known if name not in there], left=len(news))
+    yield LineLot(lines=[], gone=[name for name in known if name not in there], left=len(news))
     if news:
         changed = path.stat().st_mtime
         made = (KnownLine(SEALED, SEALED, line_of(trace), changed) for trace in read_sealed(path, set(news)))
         yield from _in_lots(made, len(news))
 
 
-def _of_files(path: Path, known: Known, line_of: LineOf) -> Iterator[Lot]:
+def _of_files(path: Path, known: Known, line_of: LineOf) -> Iterator[LineLot]:
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     stamps = {}
     for file in files:
@@ -145,43 +162,38 @@ def _of_files(path: Path, known: Known, line_of: LineOf) -> Iterator[Lot]:
         held.setdefault(file_name, set()).add(name)
     news = [file for file in files if file.name in stamps and read.get(file.name) != stamps[file.name][0]]
     lost = [name for file, names in held.items() if file not in stamps for name in names]
-    yield Lot(lines=[], gone=lost, left=len(news) if path.is_dir() else 0)
+    yield LineLot(lines=[], gone=lost, left=len(news) if path.is_dir() else 0)
     problem: BatonError | None = None
     for at, file in enumerate(news):
         stamp, changed = stamps[file.name]
         found: set[str] = set()
         try:
-            made = (
-                KnownLine(file.name, stamp, line_of(trace), changed)
-                for trace in _read_file(file, whole_folder=path.is_dir())
-            )
+            made = (KnownLine(file.name, stamp, line_of(trace), changed) for trace in _read_file(file))
             for lot in _in_lots(made, 0):
                 found.update(line.row.id for line in lot.lines)
-                yield Lot(lines=lot.lines, gone=[], left=len(news) - at - 1 if path.is_dir() else 0)
-            yield Lot(lines=[], gone=sorted(held.get(file.name, set()) - found), left=len(news) - at - 1)
+                yield LineLot(lines=lot.lines, gone=[], left=len(news) - at - 1 if path.is_dir() else 0)
+            yield LineLot(lines=[], gone=sorted(held.get(file.name, set()) - found), left=len(news) - at - 1)
         except BatonError as error:
             problem = problem or error
     if problem is not None:
         raise problem
 
 
-def _in_lots(lines: Iterator[KnownLine], total: int) -> Iterator[Lot]:
+def _in_lots(lines: Iterator[KnownLine], total: int) -> Iterator[LineLot]:
     lot: list[KnownLine] = []
     began, seen = monotonic(), 0
     for line in lines:
         lot.append(line)
         seen += 1
         if len(lot) >= _LOT or monotonic() - began > _LOT_SECONDS:
-            yield Lot(lines=lot, gone=[], left=max(0, total - seen))
+            yield LineLot(lines=lot, gone=[], left=max(0, total - seen))
             lot, began = [], monotonic()
     if lot:
-        yield Lot(lines=lot, gone=[], left=max(0, total - seen))
+        yield LineLot(lines=lot, gone=[], left=max(0, total - seen))
 
 
-def _read_file(path: Path, *, whole_folder: bool) -> Iterator[Trace]:
-    if whole_folder or detect(path) == "jsonl":
-        return read_jsonl(path, tolerate_torn_tail=True)
-    return read_all(path)
+def _read_file(path: Path) -> Iterator[Trace]:
+    return read_jsonl(path, tolerate_torn_tail=True) if detect(path) == "jsonl" else read_all(path)
 
 
 def _unread(summary: TraceSummary) -> ListedTrace:

@@ -24,8 +24,11 @@ from baton.view.index.line import ListedTrace
 from baton.view.index.query import COLUMNS, NUMBERS, Condition
 
 SCHEMA: Final = 1
+FORKED: Final = "\0fork"
+"""Stands for the file of what was made here and is kept by nobody: it goes when the viewer does."""
 _FIELDS: Final = tuple(field.name for field in structs.fields(ListedTrace))
 _KEPT_ORDERS = 16
+_HOMES_AT_ONCE = 5_000
 _TEXTS = ("id", "task", "stop", "topology", "system", "policies", "forked_from")
 _CREATE = f"""
 CREATE TABLE IF NOT EXISTS lines (
@@ -57,6 +60,7 @@ class TraceIndex:
         self._db.isolation_level = None
         self._db.create_function("fold", 1, _fold, deterministic=True)
         self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;" + _CREATE)
+        self._db.execute("DELETE FROM lines WHERE file = ?", (FORKED,))
         self._lock = threading.RLock()
         self._orders: OrderedDict[tuple[str, tuple[Any, ...], str], tuple[int, array[int]]] = OrderedDict()
         self.version = 0
@@ -69,13 +73,14 @@ class TraceIndex:
     # What is known of a place.
 
     def begin(self, place: str, path: str) -> str:
-        """The stamp of a place at which all of it had been read; what is known under this name of another is dropped."""
+        """The stamp at which all of a place had been read. What is known of another place of this name is dropped."""
         with self._lock:
             found = self._db.execute("SELECT path, stamp FROM places WHERE place = ?", (place,)).fetchone()
             if found is not None and found[0] == path:
                 return str(found[1])
-            self.drop_place(place)
-            self._db.execute("INSERT INTO places VALUES (?, ?, '')", (place, path))
+            self._db.execute("DELETE FROM lines WHERE place = ? AND file != ?", (place, FORKED))
+            self._db.execute("INSERT OR REPLACE INTO places VALUES (?, ?, '')", (place, path))
+            self.version += 1
             return ""
 
     def finish(self, place: str, stamp: str) -> None:
@@ -86,7 +91,9 @@ class TraceIndex:
     def known(self, place: str) -> dict[str, tuple[str, str]]:
         """Trace -> the file it is in, and the state in which it was read."""
         with self._lock:
-            found = self._db.execute("SELECT id, file, stamp FROM lines WHERE place = ?", (place,)).fetchall()
+            found = self._db.execute(
+                "SELECT id, file, stamp FROM lines WHERE place = ? AND file != ?", (place, FORKED)
+            ).fetchall()
         return {name: (file, stamp) for name, file, stamp in found}
 
     def put(self, place: str, lines: Iterable[KnownLine]) -> None:
@@ -141,7 +148,9 @@ class TraceIndex:
 
     def count(self, where: Condition) -> int:
         with self._lock:
-            (found,) = self._db.execute(f"SELECT count(*) FROM lines WHERE {where.sql}", where.values).fetchone()
+            (found,) = self._db.execute(
+                f"SELECT count(*) FROM lines WHERE {where.sql}", where.values
+            ).fetchone()
         return int(found)
 
     def order(self, where: Condition, sort: str) -> array[int]:
@@ -165,6 +174,18 @@ class TraceIndex:
         with self._lock:
             found = {row[0]: row[1:] for row in self._db.execute(sql, list(numbers))}
         return [_plain(found[number]) for number in numbers if number in found]
+
+    def homes(self, numbers: Sequence[int]) -> dict[str, dict[str, str]]:
+        """Where the traces of these lines are: place -> trace -> file."""
+        found: dict[str, dict[str, str]] = {}
+        with self._lock:
+            for at in range(0, len(numbers), _HOMES_AT_ONCE):
+                lot = list(numbers[at : at + _HOMES_AT_ONCE])
+                marks = ", ".join("?" * len(lot))
+                sql = f"SELECT place, id, file FROM lines WHERE number IN ({marks})"
+                for place, name, file in self._db.execute(sql, lot):
+                    found.setdefault(place, {})[name] = file
+        return found
 
     def of_place(self, place: str) -> list[ListedTrace]:
         """The lines of one place, in the order they were first seen."""

@@ -62,7 +62,7 @@ export class RunPage {
       { name: "pick", title: "diff", of: (row) => (picked(this.place, row.id) ? 1 : 0), cell: (row) => h("input", { type: "checkbox", "aria-label": `Compare ${visible(row.id, 60)}`, checked: picked(this.place, row.id), on: { change: () => this.pick(row.id) } }) },
       { name: "id", title: "trace", of: (row) => row.id, cell: (row) => h("a", { href: `#trace?${new URLSearchParams({ place: this.place, id: row.id })}` }, visible(row.id, 80)) },
       ...(this.training ? [numeric("step", "step")] : [{ name: "task", of: (row) => row.task, cell: (row) => visible(row.task, 50) }]),
-      numeric("value", "reward"),
+      numeric("reward", "reward"),
       numeric("agents", "agents"),
       numeric("events", "events"),
       numeric("tokens", "tokens"),
@@ -109,7 +109,7 @@ export class RunPage {
     if (this.filter.state === "live") rows = rows.filter((row) => !row.finished);
     if (["best", "worst"].includes(this.filter.state)) {
       const way = this.filter.state === "best" ? -1 : 1;
-      rows = rows.filter((row) => row.value !== null).sort((a, b) => (a.value - b.value) * way);
+      rows = rows.filter((row) => row.reward !== null).sort((a, b) => (a.reward - b.reward) * way);
       rows = rows.slice(0, Math.max(1, Math.ceil(rows.length / 10)));
     }
     this.compare.disabled = pair() === null;

@@ -18,6 +18,8 @@ from baton.measure.prices import price
 from baton.trace.formats.decoding import no_collection
 from baton.trace.trace import Trace
 from baton.view.headline import headline
+from baton.view.index.line import Measured
+from baton.view.index.matching import hits_in, matcher
 from baton.view.report.run_files import run_of
 from baton.view.web.attached import Attached, Change
 from baton.view.web.detail import Details, content
@@ -27,6 +29,7 @@ from baton.view.web.noted import NoteChange, change_note, notes_of
 from baton.view.web.picture import picture
 from baton.view.web.places import Place, modified
 from baton.view.web.run_answers import run_answer, run_stamp
+from baton.view.web.table_answers import TableAnswers
 from baton.view.web.taint_overlay import overlay
 from baton.view.web.traces import Library
 from baton.view.web.transcript import Transcript
@@ -47,10 +50,12 @@ class Answers:
     def __init__(self, library: Library, attached: Attached) -> None:
         self._library = library
         self._attached = attached
+        library.measure_with(*measures_of(attached))
         self._made: OrderedDict[tuple[str, str, str, str], Any] = OrderedDict()
         self._pictures: dict[tuple[str, str, str], msgspec.Raw] = {}  # the last one
         self._lock = threading.Lock()
         self._desk = ForkDesk()
+        self.table = TableAnswers(library)
         self._questions: dict[str, Callable[[Query], Any]] = {
             "setup": self._setup,
             "rows": self._rows,
@@ -64,6 +69,11 @@ class Answers:
             "ledger": lambda query: regret(self._of(query), self._attached),
             "diff": self._diff,
             "where": self._where,
+            "find": self._find,
+            "table": self.table.window,
+            "values": self.table.values,
+            "figures": self.table.figures,
+            "search": self.table.search,
             "forking": lambda query: self._desk.told(_text(query, "job")),
             "words": self._words,
             "notes": lambda query: notes_of(self._path(query), _text(query, "id")),
@@ -73,6 +83,8 @@ class Answers:
         }
 
         self._watched: dict[str, Callable[[Query], str]] = {
+            "table": self.table.stamp,
+            "search": self.table.search_stamp,
             "places": lambda _query: _stamped(self._setup({})["places"]),
             "rows": lambda query: self._library.rows_stamp(_text(query, "place")),
             "training": lambda query: run_stamp(self._training_place(query).path),
@@ -111,7 +123,9 @@ class Answers:
         return change_note(self._path(query), trace.trace_id, change)
 
     def act(self, name: str, query: Query) -> dict[str, Any]:
-        """What else the page may have done: call a fork off, keep one on disk."""
+        """What else the page may have done: call a fork off, keep one on disk, label many traces."""
+        if name == "label":
+            return self.table.labelled(query, _text(query, "label"))
         if name == "cancel":
             return self._desk.cancel(_text(query, "job"))
         path = self._library.place(_text(query, "place")).path
@@ -168,6 +182,10 @@ class Answers:
             found["deltas"] += [{"what": what, "kind": kind, "values": pair} for what, kind, pair in rows]
         return found
 
+    def _find(self, query: Query) -> dict[str, Any]:
+        """Where words stand in what was said in one trace."""
+        return {"hits": hits_in(self._of(query), matcher(_text(query, "words")))}
+
     def _where(self, query: Query) -> dict[str, Any]:
         return {"places": self._library.places_with(_text(query, "id"))}
 
@@ -202,6 +220,14 @@ class Answers:
             while len(self._made) > _KEPT_DETAILS:
                 self._made.popitem(last=False)
         return found
+
+
+def measures_of(attached: Attached) -> tuple[Measured | None, Measured | None, str]:
+    """What measures the regret and the price of a trace for its line in the table, and a name for both."""
+    ledger, prices = attached.ledger, attached.prices
+    lost = None if ledger is None else lambda trace: sum(ledger(trace).parts.values())
+    cost = (lambda trace: price(trace, prices).cost.total) if prices.models else None
+    return lost, cost, f"{ledger is not None} {_stamped(prices)}"
 
 
 def regret(trace: Trace, attached: Attached) -> dict[str, Any]:

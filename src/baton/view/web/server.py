@@ -142,6 +142,14 @@ def make_app(library: Library, attached: Attached, *, key: str | None = None) ->
             return reply(topics, status)
         return StreamingResponse(changes(glances, topics), media_type="text/event-stream")
 
+    async def export(request: Request) -> Response:
+        found, status = await run_in_threadpool(_answered, answers.table.exported, request.query_params)
+        if status != 200:
+            return reply(found, status)
+        kind, name, content = found
+        told = {"content-disposition": f'attachment; filename="{name}"'}
+        return StreamingResponse(content, media_type=kind, headers=told)
+
     async def page(request: Request) -> Response:
         name = request.path_params.get("name", "")
         if name not in _FILES:
@@ -153,8 +161,12 @@ def make_app(library: Library, attached: Attached, *, key: str | None = None) ->
         routes=[
             Route("/", page),
             Route("/page/{name:path}", page),
-            *(Route(f"/api/{name}", change, methods=["POST"]) for name in ("fork", "note", "cancel", "save")),
+            *(
+                Route(f"/api/{name}", change, methods=["POST"])
+                for name in ("fork", "note", "label", "cancel", "save")
+            ),
             Route("/api/stream", stream),
+            Route("/api/export", export),
             Route("/api/{name}", ask),
         ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
