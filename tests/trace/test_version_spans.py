@@ -9,7 +9,7 @@ from msgspec import structs
 
 from baton.compose.training_rows import TrainingRow, trl_row, verl_row, write_rows
 from baton.engine.scripted import ScriptedEngine
-from baton.team.outside import has_weights
+from baton.team.question import has_weights
 from baton.trace import Trace, read_all, validate, write
 from baton.trace.canonical import canonical_hash
 from baton.trace.records import Call, Event, Floats, Ints, VersionSpan

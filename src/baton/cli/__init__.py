@@ -95,6 +95,11 @@ def add_policy(parser: argparse.ArgumentParser, about: str = "another engine: P 
     add_repeated(parser, "--policy", "P", about)
 
 
+def add_credentials(parser: argparse.ArgumentParser) -> None:
+    """Secrets of tools, for commands that run a team."""
+    parser.add_argument("--credentials", metavar="FILE", help="secrets that tools need, and who may use them")
+
+
 def add_trace(parser: argparse.ArgumentParser, about: str) -> None:
     """A file, and which of its traces is meant."""
     parser.add_argument("path", metavar="TRACE", help=about)

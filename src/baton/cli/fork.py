@@ -6,7 +6,7 @@ import argparse
 import shlex
 from pathlib import Path
 
-from baton.cli import add_policy, add_trace, add_trust
+from baton.cli import add_credentials, add_policy, add_trace, add_trust
 from baton.cli.printing import remark, say
 from baton.cli.program_words import add_engine, add_program, add_replay, program_of, refuse_program_options
 from baton.compose.again import team_again
@@ -15,8 +15,10 @@ from baton.compose.reached import uncounted_usage
 from baton.compose.run_settings import parse_policies
 from baton.compose.runs import one_trace
 from baton.compose.stores import check_store, store_path
+from baton.compose.team_from_settings import Given
 from baton.compose.waking import run_waking
 from baton.errors import UsageError
+from baton.team.credentials import credentials_of
 from baton.team.forking import fork_id
 from baton.team.forks import fork
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
@@ -70,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_policy(parser)
     add_engine(parser)
     add_replay(parser)
+    add_credentials(parser)
     add_trust(parser)
     parser.add_argument("--allow-impure", action="store_true", help="let tools act on the world again")
     parser.add_argument(
@@ -90,9 +93,12 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("where does the fork go? Type: --out DIR, for example --out runs/fork")
     trace = one_trace(args.path, args.trace)
     changes = [_intervention(args)]
+    given = Given(credentials=credentials_of(args.credentials))
     out = store_path(args.out)
     _check_free(out, fork_id(trace, changes, args.replicate))
-    team, assignment, who = team_again(trace, parse_policies(args.policy), path=args.path, trust=args.trust)
+    team, assignment, who = team_again(
+        trace, parse_policies(args.policy), path=args.path, trust=args.trust, given=given
+    )
     made = run_waking(
         fork(trace, team, assignment, changes, replicate=args.replicate, allow_impure=args.allow_impure)
     )

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from baton.cli import add_policy, add_repeated, add_trust
+from baton.cli import add_credentials, add_policy, add_repeated, add_trust
 from baton.cli.printing import remark, say
 from baton.compose.again import team_again
 from baton.compose.reached import uncounted_usage
 from baton.compose.run_settings import parse_policies
 from baton.compose.runs import go_on, unfinished
 from baton.compose.stores import resume_command, store_to_resume
+from baton.compose.team_from_settings import Given
 from baton.compose.waking import run_waking
 from baton.errors import UsageError
+from baton.team.credentials import credentials_of
 from baton.team.recording import RESUMED
 from baton.team.team import Assignment, Team
 from baton.trace.trace import Trace
@@ -23,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", metavar="DIR", help="where `baton run` wrote")
     parser.add_argument("--trace", metavar="ID", help="only this one; otherwise all that are unfinished")
     add_policy(parser)
+    add_credentials(parser)
     add_trust(parser)
     add_repeated(parser, "--instruct", "AGENT=TEXT", "a person's word to an agent")
 
@@ -42,9 +45,10 @@ def run(args: argparse.Namespace) -> int:
     policies = parse_policies(args.policy)
 
     teams: list[Team] = []
+    given = Given(credentials=credentials_of(args.credentials))
 
     def again(trace: Trace) -> tuple[Team, Assignment]:
-        team, assignment, _ = team_again(trace, policies, path=str(path), trust=args.trust)
+        team, assignment, _ = team_again(trace, policies, path=str(path), trust=args.trust, given=given)
         teams.append(team)
         return team, assignment
 

@@ -10,13 +10,13 @@ from statistics import fmean
 
 from msgspec import structs
 
-from baton.cli import add_policy, add_repeated
+from baton.cli import add_credentials, add_policy, add_repeated
 from baton.cli.printing import remark, say
 from baton.compose.reached import limits_reached, uncounted_usage
 from baton.compose.run_settings import Settings, parse_policies, parse_settings
 from baton.compose.runs import default_id, run_all_into, run_into
 from baton.compose.stores import resume_command, store_to_write
-from baton.compose.team_from_settings import make_team, usual_topology, with_room
+from baton.compose.team_from_settings import Given, make_team, usual_topology, with_room
 from baton.compose.trust import resume_needs_trust
 from baton.compose.voter_accuracies import estimated_accuracies
 from baton.compose.waking import run_waking
@@ -26,6 +26,7 @@ from baton.games.reference import REFERENCE as POLICIES
 from baton.learn.models import MODELS
 from baton.learn.stage import failures, first_line
 from baton.registry import names
+from baton.team.credentials import credentials_of
 from baton.team.guard.policy import guard_of
 from baton.team.team import Team
 from baton.trace.formats.sqlite.store_read import list_traces, read_store
@@ -88,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shared-memory", action="store_true", help="a memory that all agents may write to and read"
     )
+    add_credentials(parser)
     add_repeated(
         parser, "--accuracies", "TRACE", "weigh votes (log_odds) by how often agents were right there"
     )
@@ -120,7 +122,8 @@ def run(args: argparse.Namespace) -> int:
     settings = _weighed(with_room(typed), args.accuracies)
     if args.instances is not None or args.rollouts is not None:
         return _run_all(args, settings, path)
-    team, assignment = make_team(settings)
+    given = Given(credentials=credentials_of(args.credentials))
+    team, assignment = make_team(settings, given)
     working = run_into(path, settings, team, assignment, watching=watching, trace_id=default_id(settings))
     try:
         trace = run_waking(working)
@@ -164,7 +167,8 @@ def _run_all(args: argparse.Namespace, settings: Settings, path: Path) -> int:
     make = cache(make_engine)  # a model is loaded once
     ended: list[Trace] = []
     with live_line(lambda seconds: f"{len(ended)} of {len(each)} runs, {seconds:.0f} s"):
-        planned = [(one, *make_team(one, make=make)) for one in each]
+        given = Given(credentials=credentials_of(args.credentials))
+        planned = [(one, *make_team(one, given, make=make)) for one in each]
         try:
             traces = run_waking(run_all_into(path, planned, ended.append))
         except KeyboardInterrupt:

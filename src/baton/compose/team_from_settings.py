@@ -31,6 +31,7 @@ from baton.tasks.translate import translated
 from baton.team.aggregate import Aggregator
 from baton.team.budget import Budget, Limits
 from baton.team.clock import Latency
+from baton.team.credentials import NO_CREDENTIALS, Credentials
 from baton.team.protocol import Engine
 from baton.team.shared_memory import SharedMemory
 from baton.team.surface import Surface, make_surface
@@ -60,6 +61,8 @@ class Given(Struct, frozen=True, kw_only=True):
     surface: Surface | None = None
     tools: tuple[Tool, ...] = ()
     aggregators: tuple[Aggregator, ...] = ()
+    credentials: Credentials = NO_CREDENTIALS
+    """Never part of settings: a file of somebody else's must not say which secrets are read."""
 
 
 NOTHING = Given()
@@ -104,6 +107,7 @@ def make_team(
         latency=latency,
         shared_memory=shared_memory_of(settings.shared_memory, "shared_memory"),
         guard=settings.guard,
+        credentials=given.credentials,
     )
     return team, assignment
 

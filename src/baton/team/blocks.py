@@ -16,7 +16,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from baton.team.budget import MAX_TOKENS, LedgerRules, Limits
-from baton.team.outside import has_weights
+from baton.team.question import has_weights
 from baton.team.recording import RESUMED, Recording, moment
 from baton.team.team import Assignment, Team
 from baton.trace.records import Call, Event, Payload

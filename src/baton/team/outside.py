@@ -18,15 +18,18 @@ from msgspec import Struct, structs
 from baton.errors import BatonError, TraceError
 from baton.team.agent import Agent, Item
 from baton.team.ahead import Ahead
-from baton.team.budget import Bill, PromptCharge, Refusal, bill_of
+from baton.team.budget import Bill, Refusal, bill_of
 from baton.team.clock import Latency, Op
+from baton.team.credentials import Vault, secrets_for
 from baton.team.guard.watch import GuardWatch
 from baton.team.intervene import OnEvent, Replace
-from baton.team.protocol import Answer, Engine, EngineError, Request
+from baton.team.protocol import Answer, Engine, EngineError
+from baton.team.question import Question, has_weights, same_question, with_key
 from baton.team.recording import TraceWriter
 from baton.team.together import Together
-from baton.team.tools.tool import Tool, ToolOutcome, invoke, invoke_now
-from baton.trace.records import Call, Ints, Sampling
+from baton.team.tools.secret import ToolSecret
+from baton.team.tools.tool import NO_SECRETS, Tool, ToolOutcome, invoke, invoke_now
+from baton.trace.records import Call
 from baton.trace.vocabulary import Status
 
 
@@ -61,19 +64,6 @@ class Mode(Struct, frozen=True, kw_only=True):
     """Runs that go side by side with this one, and ask engines with it."""
 
 
-class Question(Struct, frozen=True, kw_only=True):
-    """A call on its way: what is asked, and what of it is new."""
-
-    engine: Engine
-    request: Request
-    ids: Ints | None
-    prompt_ref: str
-    parent: str | None
-    keep: int
-    harness: str
-    prompt: PromptCharge
-
-
 class Outside:
     """The engines, tools and timers of one run."""
 
@@ -87,6 +77,7 @@ class Outside:
         interventions: Mapping[str, OnEvent],
         mode: Mode,
         counted: bool,
+        vault: Vault | None = None,
     ) -> None:
         """`counted`: a budget counts calls or tokens, so that none may go unnoticed."""
         self._writer = writer
@@ -98,6 +89,8 @@ class Outside:
         self._replicate = replicate
         self._interventions = interventions
         self._mode = mode
+        self._vault = vault
+        """Credentials that tools are given; None: there are none."""
         self.live = mode.live
         self.usage = Usage()
         journal, recording = writer.journal, writer.recording
@@ -126,7 +119,7 @@ class Outside:
             call = recording.calls.get(op.id)
             if (
                 call is not None
-                and _same_question(call, question)
+                and same_question(call, question)
                 and (self._strict or has_weights(call, question.engine))
             ):
                 self._feed_call(op, call)
@@ -141,7 +134,7 @@ class Outside:
                 agent.diverged = True
         if self.live:
             if self._replicate:
-                op.work = _with_key(question, f"{question.request.sampling.key}/{self._replicate}")
+                op.work = with_key(question, f"{question.request.sampling.key}/{self._replicate}")
             if op.id in self.lost or op.id in self._refused:
                 self._held[op.id] = op
             else:
@@ -160,7 +153,7 @@ class Outside:
     def _feed_call(self, op: Op, call: Call) -> None:
         assert self._recording is not None
         if call.sampling is not None and call.sampling.key is not None:
-            op.work = _with_key(op.work, call.sampling.key)  # what is written again is what was drawn then
+            op.work = with_key(op.work, call.sampling.key)  # what is written again is what was drawn then
         found = self._recording.answer(op.id)
         if found is not None:
             op.result, (t, seq) = found
@@ -348,6 +341,8 @@ class Outside:
         """Put calls to an engine; where they are kept, one by one if it answers them so: each is durable by itself."""
         if self.ahead is None:
             await _answer(engine, ops, self._mode.together)
+            for op in ops:
+                self._scrub(op)
         elif not getattr(engine, "separate", False):
             await self._ask_and_keep(self.ahead, engine, ops)
         elif getattr(engine, "answer_now", None) is not None:
@@ -361,6 +356,7 @@ class Outside:
         await _answer(engine, ops, self._mode.together)
         took = time.monotonic() - began
         for op in ops:
+            self._scrub(op)
             ahead.came(op, took)
 
     def _remembered(self, op: Op) -> bool:
@@ -388,12 +384,16 @@ class Outside:
             now = getattr(op.work.engine, "answer_now", None)
             if now is not None:
                 op.result = now(op.work.request)
+                self._scrub(op)
                 self._count_call(op, reused=False)
                 self._driver.arrive(op)
                 return
         elif op.work[0].instant:
             self.usage.tools_run += 1
-            op.result = invoke_now(*op.work, idempotency_key=self._key(op))
+            secrets = self._secrets(op)
+            if not isinstance(secrets, ToolOutcome):
+                op.result = invoke_now(*op.work, idempotency_key=self._key(op), secrets=secrets)
+                self._scrub(op)
             self._driver.arrive(op)
             return
         self._driver.in_flight += 1
@@ -419,9 +419,25 @@ class Outside:
         if op.in_doubt:
             return
         began = time.monotonic()
-        op.result = await invoke(*op.work, idempotency_key=self._key(op))
+        secrets = self._secrets(op)
+        if not isinstance(secrets, ToolOutcome):
+            op.result = await invoke(*op.work, idempotency_key=self._key(op), secrets=secrets)
+            self._scrub(op)
         if self.ahead is not None:
             self.ahead.came(op, time.monotonic() - began)
+
+    def _secrets(self, op: Op) -> Mapping[str, ToolSecret] | ToolOutcome:
+        """The credentials that a tool is given in this call, or how the call ended because there are none for it."""
+        tool, agent = op.work[0], op.agent
+        given = secrets_for(tool, agent.id, agent.role.name, self._vault) if tool.secrets else NO_SECRETS
+        if isinstance(given, ToolOutcome):
+            op.result = given
+        return given
+
+    def _scrub(self, op: Op) -> None:
+        """Take credentials out of what came from outside, before anybody reads it or writes it down."""
+        if self._vault is not None:
+            op.result = self._vault.cleaned(op.result)
 
     def _key(self, op: Op) -> str:
         return f"{self._writer.header.trace_id}/{op.id}"
@@ -494,48 +510,6 @@ class Outside:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _memory_key(op: Op) -> Any:
-    if op.kind == "tool":
-        tool, args = op.work
-        return op.id, tool.name, msgspec.json.encode(args)
-    request = op.work.request
-    return op.id, request.sampling.key, tuple(request.entries)
-
-
-def _said(answer: Answer | EngineError) -> int:
-    """How many tokens were said, as far as the engine tells: what its latency is modelled by."""
-    if isinstance(answer, EngineError):
-        return 0
-    return len(answer.completion_ids or ()) if answer.completion_tokens is None else answer.completion_tokens
-
-
-def _same_question(call: Call, question: Question) -> bool:
-    request = question.request
-    return (
-        call.prompt_ref == question.prompt_ref
-        and call.parent == question.parent
-        and call.keep == question.keep
-        and call.prompt_ids == question.ids
-        and call.sampling is not None
-        and _same_draw(call.sampling, request.sampling)
-        and call.harness == question.harness
-    )
-
-
-def _same_draw(recorded: Sampling, asked: Sampling) -> bool:
-    """Under whichever replicate it was recorded; that stands behind the key that is asked for."""
-    key = (recorded.key or "").removeprefix(asked.key or "")
-    return structs.replace(recorded, key=asked.key) == asked and (not key or key.startswith("/"))
-
-
-def has_weights(call: Call, engine: Engine) -> bool:
-    """Whether an engine is still the one that answered, where it says which it is."""
-    if call.versions is not None:
-        return False  # no weights drew all of it
-    version = getattr(engine, "version", None)
-    return version is None or call.policy_version is None or call.policy_version == str(version)
-
-
 def asked(op: Op, finish_reason: str, now: float) -> Call:
     """The record of a call that was asked, without what was answered."""
     question: Question = op.work
@@ -556,11 +530,19 @@ def asked(op: Op, finish_reason: str, now: float) -> Call:
     )
 
 
-def _with_key(question: Question, key: str) -> Question:
-    request = question.request
-    return structs.replace(
-        question, request=structs.replace(request, sampling=structs.replace(request.sampling, key=key))
-    )
+def _memory_key(op: Op) -> Any:
+    if op.kind == "tool":
+        tool, args = op.work
+        return op.id, tool.name, msgspec.json.encode(args)
+    request = op.work.request
+    return op.id, request.sampling.key, tuple(request.entries)
+
+
+def _said(answer: Answer | EngineError) -> int:
+    """How many tokens were said, as far as the engine tells: what its latency is modelled by."""
+    if isinstance(answer, EngineError):
+        return 0
+    return len(answer.completion_ids or ()) if answer.completion_tokens is None else answer.completion_tokens
 
 
 def _refuse_impure(op: Op) -> None:

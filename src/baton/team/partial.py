@@ -21,8 +21,8 @@ from baton.team.agent import Agent, Item, Role, returned
 from baton.team.budget import Refusal, Reservation, charge_again
 from baton.team.bystanders import Plan
 from baton.team.clock import Op
-from baton.team.outside import Question
 from baton.team.protocol import Request
+from baton.team.question import Question
 from baton.team.recording import TraceWriter
 from baton.team.running import Run
 from baton.team.state import RunState

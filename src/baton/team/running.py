@@ -21,6 +21,7 @@ from baton.team.agent import Agent, Item, Role
 from baton.team.aggregate import AGGREGATORS
 from baton.team.budget import Budget, LedgerRules, Limits, Refusal, charging_of, limits_told
 from baton.team.clock import Driver, Op
+from baton.team.credentials import Vault, open_vault, refuse_in_plain_sight
 from baton.team.intervene import Intervention, Replace
 from baton.team.outside import Mode
 from baton.team.people import Act, Steering, act_of, carry_out, live_edits
@@ -28,7 +29,7 @@ from baton.team.recording import CHARGED, GIVEN, RESUMED, Journal, Lost, Recordi
 from baton.team.standing import standing
 from baton.team.state import RunState
 from baton.team.team import Assignment, Team
-from baton.team.tools.tool import Tool
+from baton.team.tools.tool import NO_TOOLS, Tool
 from baton.team.verbs import perform, take_turn
 from baton.trace.records import Event, Reward
 from baton.trace.trace import Header, Trace, meta_as, meta_table
@@ -61,6 +62,7 @@ class Run:
         steering: Steering | None = None,
     ) -> None:
         mode = mode or Mode()
+        self._vault = vault_of(team, assignment, header) if mode.live else None
         if mode.live:
             check_tools(team.harness.roles, team.harness.tools)
         self.driver = driver or Driver(virtual=team.clock == "virtual")
@@ -74,6 +76,7 @@ class Run:
             interventions=interventions,
             budget=budget or Budget(team.limits),
             mode=mode,
+            vault=self._vault,
             take_turn=take_turn,
             perform=perform,
         )
@@ -284,7 +287,7 @@ class Run:
 
     def instruct(self, agent_id: str, text: str, at: float | None = None) -> None:
         """A person's instruction; the agent reads it at its next turn, or now if it waits."""
-        op = Op("person", "", None, Act(to=agent_id, text=text))
+        op = Op("person", "", None, self._clean(Act(to=agent_id, text=text)))
         if self.driver.virtual:
             self.driver.schedule(op, self.driver.now if at is None else at)
         else:
@@ -306,7 +309,11 @@ class Run:
         for act in steering.heard():
             if act.id not in self._heard:
                 self._heard.add(act.id)
-                self.driver.act(Op("person", "", None, act))
+                self.driver.act(Op("person", "", None, self._clean(act)))
+
+    def _clean(self, act: Act) -> Act:
+        """What a person says, without credentials."""
+        return act if self._vault is None else msgspec.structs.replace(act, text=self._vault.scrub(act.text))
 
     def _finish(self, root: Agent) -> None:
         """The root has stopped: everyone leaves, and what it was worth is written."""
@@ -344,6 +351,24 @@ def check_tools(roles: Iterable[Role], tools: Mapping[str, Tool]) -> None:
         tool = tools.get(name)
         if tool is not None and tool.check is not None:
             tool.check()
+
+
+def vault_of(team: Team, assignment: Assignment, header: Header | None = None) -> Vault | None:
+    """The credentials of a run, read now; refused where one is missing, or stands where it would be written down."""
+    tools = team.harness.tools
+    if not team.credentials.by_name and (
+        tools is NO_TOOLS or not any(each.secrets for each in tools.values())
+    ):
+        return None
+    vault = open_vault(team.credentials, team.harness.roles, team.harness.tools)
+    if vault is not None:
+        texts = [("the task's text", assignment.prompt)]
+        texts += [(f"what role {role.name!r} is told", role.instructions) for role in team.harness.roles]
+        texts += (
+            [("a setting of the run", msgspec.json.encode(header).decode())] if header is not None else []
+        )
+        refuse_in_plain_sight(vault, texts)
+    return vault
 
 
 def header_of(

@@ -29,11 +29,13 @@ from baton.team.budget import (
     estimate_tokens,
 )
 from baton.team.clock import Driver, Op, Resting
+from baton.team.credentials import Vault
 from baton.team.guard.judging import watch_of
 from baton.team.guard.watch import GuardWatch
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, OnEvent, OnlyAgents, Replace
-from baton.team.outside import Mode, Outside, Question, asked
+from baton.team.outside import Mode, Outside, asked
 from baton.team.protocol import Answer, EngineError, Entry, Request
+from baton.team.question import Question
 from baton.team.recording import Said, TraceWriter, replicates_of
 from baton.team.shared_memory import Shelf
 from baton.team.team import Assignment, Team
@@ -56,6 +58,7 @@ class RunState:
         interventions: Sequence[Intervention],
         budget: Budget,
         mode: Mode,
+        vault: Vault | None,
         take_turn: Callable[..., Coroutine[Any, Any, None]],
         perform: Callable[..., Coroutine[Any, Any, bool]],
     ) -> None:
@@ -87,6 +90,7 @@ class RunState:
             interventions=self.interventions,
             mode=mode,
             counted=budget.remaining("calls") is not None or budget.remaining("tokens") is not None,
+            vault=vault,
         )
         memory = team.harness.shared_memory
         self.shelf = None if memory is None else Shelf(memory)

@@ -24,6 +24,7 @@ from baton.team.agent import Agent, Program, Role
 from baton.team.aggregate import AGGREGATORS, Aggregator, make_aggregators
 from baton.team.budget import Limits
 from baton.team.clock import Latency
+from baton.team.credentials import NO_CREDENTIALS, Credentials
 from baton.team.protocol import Engine
 from baton.team.shared_memory import SharedMemory
 from baton.team.surface import SURFACES, Surface, make_surface
@@ -255,6 +256,8 @@ class Team(Struct, frozen=True, kw_only=True, dict=True):
     seed: int = 0
     clock: Literal["virtual", "real"] = "virtual"
     latency: Latency = field(default_factory=Latency)
+    credentials: Credentials = NO_CREDENTIALS
+    """Where the secrets are that tools need, and who may use them; values are never part of a team."""
     hold_back_tokens: int = 256
     """Of a token limit, kept for the root, so that it can still stop by itself when workers have used the rest."""
     guard: Guard | None = None

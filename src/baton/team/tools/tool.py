@@ -27,8 +27,10 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 from baton.errors import UsageError
 from baton.team.action import VERBS
+from baton.team.tools.secret import ToolSecret
 
 _KEY = "idempotency_key"
+NO_SECRETS: Final[Mapping[str, ToolSecret]] = {}
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what OpenAI-compatible servers accept
 
 
@@ -59,6 +61,8 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False):
     max_output_bytes: int
     cost_usd: float | None
     """Price of one call; None: not known."""
+    secrets: tuple[str, ...] = ()
+    """Parameters that are credentials: the runtime gives them to agents that may use them, and no model sees them."""
     check: Callable[[], None] | None = None
     """Called before a run that may use the tool; raises a UsageError where it cannot keep what it promises."""
 
@@ -81,7 +85,7 @@ class ToolOutcome(Struct, frozen=True, kw_only=True):
     ok: bool
     truncated: bool = False
     duration_s: float = 0.0
-    error: Literal["arguments", "timeout", "raised", "output"] | None = None
+    error: Literal["arguments", "timeout", "raised", "output", "credential"] | None = None
     sandbox: str | None = None
     """The level of the sandbox it ran in; None: it ran in none."""
 
@@ -114,6 +118,7 @@ class Registry(Mapping[str, Tool]):
                 field: getattr(self._tools[name], field)
                 for field in Tool.__struct_fields__
                 if field not in ("function", "arguments", "check")
+                and (field != "secrets" or self._tools[name].secrets)
             }
             for name in sorted(self._tools)
         ]
@@ -170,6 +175,9 @@ def tool(
                 f"{max_output_bytes} must both be above zero and finite."
             )
         parameters = _parameters(called, function)
+        secrets = tuple(field for field, (hint, _) in parameters.items() if hint is ToolSecret)
+        for field in secrets:
+            del parameters[field]
         takes_key = parameters.pop(_KEY, None) is not None
         if takes_key and not idempotent:
             raise UsageError(f"Tool {called!r} takes an {_KEY}. Type: @tool(idempotent=True)")
@@ -193,18 +201,25 @@ def tool(
             timeout_seconds=timeout_seconds,
             max_output_bytes=max_output_bytes,
             cost_usd=cost_usd,
+            secrets=secrets,
             check=check,
         )
 
     return make if function is None else make(function)
 
 
-async def invoke(tool: Tool, args: Mapping[str, Any], *, idempotency_key: str) -> ToolOutcome:
+async def invoke(
+    tool: Tool,
+    args: Mapping[str, Any],
+    *,
+    idempotency_key: str,
+    secrets: Mapping[str, ToolSecret] = NO_SECRETS,
+) -> ToolOutcome:
     """Call a tool within its limits. Cancelling this cancels an async tool and abandons a sync one."""
     if tool.instant:
-        return invoke_now(tool, args, idempotency_key=idempotency_key)
+        return invoke_now(tool, args, idempotency_key=idempotency_key, secrets=secrets)
     began = time.perf_counter()
-    given = _bind(tool, args, idempotency_key)
+    given = _bind(tool, args, idempotency_key, secrets)
     if isinstance(given, ToolOutcome):
         return given
     work: asyncio.Future[Any] = (
@@ -232,13 +247,19 @@ async def invoke(tool: Tool, args: Mapping[str, Any], *, idempotency_key: str) -
     )
 
 
-def invoke_now(tool: Tool, args: Mapping[str, Any], *, idempotency_key: str = "") -> ToolOutcome:
+def invoke_now(
+    tool: Tool,
+    args: Mapping[str, Any],
+    *,
+    idempotency_key: str = "",
+    secrets: Mapping[str, ToolSecret] = NO_SECRETS,
+) -> ToolOutcome:
     """Call an instant tool inline."""
     if not tool.instant:
         raise UsageError(
             f"Tool {tool.name!r} is not instant. Type: await invoke(...), or @tool(instant=True)"
         )
-    given = _bind(tool, args, idempotency_key)
+    given = _bind(tool, args, idempotency_key, secrets)
     if isinstance(given, ToolOutcome):
         return given
     began = time.perf_counter()
@@ -290,7 +311,9 @@ def in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
     return future
 
 
-def _bind(tool: Tool, args: Mapping[str, Any], idempotency_key: str) -> dict[str, Any] | ToolOutcome:
+def _bind(
+    tool: Tool, args: Mapping[str, Any], idempotency_key: str, secrets: Mapping[str, ToolSecret]
+) -> dict[str, Any] | ToolOutcome:
     try:
         checked = msgspec.convert(args, tool.arguments)
     except (msgspec.ValidationError, RecursionError, UnicodeError) as error:
@@ -305,6 +328,12 @@ def _bind(tool: Tool, args: Mapping[str, Any], idempotency_key: str) -> dict[str
     }
     if tool.takes_key:
         given[_KEY] = idempotency_key
+    for name in tool.secrets:
+        if name not in secrets:
+            return ToolOutcome(
+                text=f"{tool.name} needs the credential {name!r}.", ok=False, error="credential"
+            )
+        given[name] = secrets[name]
     return given
 
 
