@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from test_browser import Site, Tab, chromium, site, tab, text, until
+from test_browser import TEAM, Site, Tab, chromium, site, tab, text, until
 
 __all__ = ["chromium", "site", "tab"]  # fixtures
 
@@ -106,3 +106,45 @@ class TestKeyboard:
         page.keyboard.press("Enter")
         until(page, "document.querySelector('.detail').textContent.includes('In short')")
         assert page.evaluate(inside)
+
+
+class TestNotes:
+    def test_a_note_on_an_event_is_there_for_the_next_reader(self, tab: Tab, site: Site) -> None:
+        page = tab.open(site.trace(event="lead1#1"))
+        page.wait_for_selector(".note-form")
+        page.fill("[aria-label='Note on the event']", "wrong shard <img src=x onerror=alert(1)>")
+        page.fill("[aria-label=Labels]", "bad, to check")
+        page.fill("[aria-label=Score]", "much")
+        page.click("text=Add note")
+        assert "is no score" in text(page, ".note-form .bad")
+        page.fill("[aria-label=Score]", "−1")
+        page.click("text=Add note")
+        page.wait_for_selector(".note")
+        assert "wrong shard <img" in text(page, ".note .words")
+        page.reload()
+        page.wait_for_selector(".note")
+        assert text(page, ".note .badges").split() == ["bad", "to", "check", "−1"]
+        assert (site.folder / "teams.jsonl.notes").read_text().count("\n") == 1
+        page.click(".note >> text=edit")
+        page.fill(".note [aria-label=Labels]", "good")
+        page.click(".note >> text=Save")
+        until(page, "document.querySelector('.note .badges')?.textContent.startsWith('good')")
+        page.focus(".stage canvas")
+        page.keyboard.press("Escape")
+        page.wait_for_selector(".detail >> text=1 note: good")
+        page.fill("[aria-label='Right answer']", "1014")
+        page.click("text=Add note")
+        page.wait_for_selector(".detail >> text=right answer 1014")
+        page.click(".note >> text=remove")
+        until(page, "!document.querySelector('.note')")
+
+    def test_what_is_being_written_stays_while_the_trace_grows(self, tab: Tab, site: Site) -> None:
+        path = site.folder / "live.jsonl"
+        whole = path.read_bytes()
+        path.write_bytes(b"".join(whole.splitlines(keepends=True)[:50]))
+        page = tab.open(site.trace(TEAM, "live.jsonl"))
+        page.wait_for_selector(".note-form")
+        page.fill("[aria-label='Note on the trace']", "half a sentence")
+        path.write_bytes(whole)
+        page.wait_for_selector(".head:has-text('1014')", timeout=20_000)
+        assert page.input_value("[aria-label='Note on the trace']") == "half a sentence"

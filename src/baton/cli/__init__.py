@@ -40,6 +40,7 @@ COMMANDS: dict[str, str] = {
     "validate": "check traces at three levels and report every problem at once",
     "show": "print a trace as a readable tree",
     "view": "look at traces and training runs in the browser",
+    "notes": "write notes and labels beside traces, and make rewards or a test set of them",
     "export": "write a trace as one page that opens anywhere",
     "stats": "count what is in traces: events, agents, tokens, time, parallelism",
     "import": "read what other systems kept of their agents' work, as traces",

@@ -29,6 +29,7 @@ from baton.learn.stage import failures
 from baton.tasks.game_task import GameTask
 from baton.tasks.task import Task
 from baton.team.protocol import Entry
+from baton.trace.notes import CHANNEL
 from baton.trace.outcome import cut_off, rule_settings
 from baton.trace.trace import Trace, is_fork
 
@@ -344,7 +345,7 @@ def _reward(seen: SeenTeam, missing: list[str]) -> list[str]:
     families: Counter[str] = Counter(reward.family for trace in seen.traces for reward in trace.rewards)
     for trace in seen.traces:
         for reward in trace.rewards:
-            if (found := rule_settings(reward.by)) is not None:
+            if (found := rule_settings(reward.by)) is not None and found["rule"] != CHANNEL:
                 rules[json.encode(found, order="deterministic").decode()] = found
     if rules:
         lines = comment(f"Rules that wrote rewards on the traces ({counts_said(families)}).")

@@ -24,15 +24,18 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, structs
 
-from baton.errors import UsageError
+from baton.errors import CorruptError, UsageError
 from baton.trace.acts import unit_of
 from baton.trace.formats.durable import REASONS, NotWritten, sync_directory
+from baton.trace.records import Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
 
 ENDING = ".notes"
 _STORE, _RUN, _TRACES = "run.db", "run.json", "traces"
 MOST_CHARACTERS = 100_000
+CHANNEL = "notes"
+"""The reward channel of what people said."""
 _MOST_LABELS = 32
 _MOST_LABEL_CHARACTERS = 60
 
@@ -201,6 +204,57 @@ def scores_of(
         if unit is not None and score is not None:
             scores.setdefault(unit, []).append(score)
     return {unit: fsum(said) / len(said) for unit, said in scores.items()}
+
+
+def as_rewards(
+    trace: Trace, notes: Iterable[Note], values: Mapping[str, float] | None = None
+) -> list[Reward]:
+    """The same as reward records on the channel `notes`.
+
+    What people said of the team stands in place of the task's own score, as what a rule says does.
+    """
+    return [
+        Reward(
+            family="shared" if unit == "team" else "process",
+            unit=unit,
+            target=target,
+            value=value,
+            name=CHANNEL,
+            by=json.dumps({"rule": CHANNEL}),
+        )
+        for (unit, target), value in scores_of(trace, notes, values).items()
+    ]
+
+
+def as_test(trace: Trace, notes: Iterable[Note]) -> dict[str, str] | None:
+    """A line of a test set, as the task `jsonl` reads it: what the team was asked, and the right answer.
+
+    None: nobody gave an answer, or the trace does not hold the question.
+    """
+    gold = as_gold(note for note in notes if note.trace == trace.trace_id).get(trace.trace_id)
+    question = question_of(trace)
+    if gold is None or question is None:
+        return None
+    return {
+        "question": question,
+        "answer": gold["answer"],
+        "trace": trace.trace_id,
+        "task": trace.header.task_id,
+    }
+
+
+def question_of(trace: Trace) -> str | None:
+    """What the team was asked: the first that a person said to the first model. None: the trace does not hold it."""
+    first = next((call for call in trace.calls if call.prompt_ref is not None), None)
+    try:
+        text = None if first is None else trace.text(first.prompt_ref)
+        entries = msgspec.json.decode(text) if text else []
+    except (CorruptError, msgspec.DecodeError, RecursionError):
+        return None
+    for each in entries if isinstance(entries, list) else []:
+        if isinstance(each, dict) and each.get("speaker") == "user" and isinstance(each.get("text"), str):
+            return str(each["text"])
+    return None
 
 
 def as_gold(notes: Iterable[Note]) -> dict[str, dict[str, str]]:

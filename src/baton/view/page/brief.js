@@ -2,6 +2,7 @@
 
 import { spread } from "./colouring.js";
 import { h, replace } from "./dom.js";
+import { notesOf } from "./notes.js";
 import { hue } from "./palette.js";
 import { count, number, seconds, signed, spoken, visible } from "./text.js";
 
@@ -13,6 +14,7 @@ export function brief(host, scene) {
     earners(scene),
     path(scene),
     troubles(scene),
+    notesOf(scene, null),
     h("p", { class: "hint" }, "Choose an event to see what was said, what else could have been chosen, what it cost and what it earned. ", h("kbd", {}, "?"), " lists the keys.")));
 }
 

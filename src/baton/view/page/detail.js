@@ -6,6 +6,7 @@ import { ask } from "./source.js";
 import { brief } from "./brief.js";
 import { callView } from "./call.js";
 import { content, pairs } from "./detail_parts.js";
+import { notesOf } from "./notes.js";
 import { NOT_MEASURED, block, number, seconds, signed, spoken, visible } from "./text.js";
 
 export function showDetail(host, scene, context) {
@@ -40,6 +41,7 @@ function parts(scene, i, found, context) {
     choices(fields),
     facts(model, i, fields),
     worth(found.worth),
+    notesOf(scene, i),
     edges(scene, found),
     model.call[i] >= 0 ? callView(scene, model.call[i]) : null,
     context.fork ? forkForm(scene, i, found, context) : null,

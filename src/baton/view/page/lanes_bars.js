@@ -150,6 +150,14 @@ function flagged(ctx, scene, hits) {
       ctx.lineWidth = 2;
       ctx.strokeRect(x - 1, y - 1, Math.max(4, w) + 2, h + 2);
     }
+    if (scene.noted?.has(model.ids[i])) {
+      ctx.fillStyle = ink("note");
+      ctx.beginPath();
+      ctx.moveTo(x + Math.max(4, w) - 7, y - 1);
+      ctx.lineTo(x + Math.max(4, w) + 1, y - 1);
+      ctx.lineTo(x + Math.max(4, w) + 1, y + 7);
+      ctx.fill();
+    }
     const labels = taint?.labels.get(i);
     if (!labels) continue;
     ctx.fillStyle = ink("taint");

@@ -8,6 +8,7 @@ import { Lanes } from "./lanes.js";
 import { legend } from "./legend.js";
 import { watch } from "./live.js";
 import { Model } from "./model.js";
+import { loadNotes } from "./notes.js";
 import { NetworkView } from "./network.js";
 import { Scene } from "./scene.js";
 import { Scrubber, momentOf } from "./scrubber.js";
@@ -75,6 +76,7 @@ export class TracePage {
     replace(this.host, h("div", { class: "trace-page" }, this.head, this.tabs, this.bar, this.legend, this.notice, h("div", { class: "split" }, this.stage, this.detail), this.scrub));
     this.titled();
     this.notes();
+    loadNotes(scene);
     this.scrubber = new Scrubber(this.scrub, scene, () => this.window());
     this.off = scene.on((names) => this.changed(names));
     this.tools();
@@ -102,11 +104,19 @@ export class TracePage {
   changed(names) {
     if (names.has("wantedView") && this.scene.wantedView !== this.name) this.show(this.scene.wantedView);
     const inShort = this.scene.selected === null && (names.has("ledger") || names.has("colourBy"));
-    if (inShort || ["selected", "taint", "model"].some((name) => names.has(name))) this.showDetail();
+    const { selected, model } = this.scene;
+    const moved = names.has("selected") && (this.detail.dataset.event ?? "") !== (selected === null ? "" : model.ids[selected]);
+    const other = moved || names.has("taint") || names.has("notes"); // what is being written stays as the trace grows
+    if (other || ((inShort || names.has("model")) && !this.isWritten())) this.showDetail();
     else if (names.has("cursor") && this.scene.selected === null) this.showMoment();
     if (names.has("colourBy") || names.has("ledger") || names.has("taint")) legend(this.legend, this.scene, this.name);
     if (names.has("colourBy")) this.bar.querySelector("select").value = this.scene.colourBy;
     if (names.has("selected")) this.context.remember({ event: this.scene.selected === null ? null : this.scene.model.ids[this.scene.selected] });
+  }
+
+  isWritten() {
+    const fields = [...this.detail.querySelectorAll("textarea, input")];
+    return fields.some((field) => field === document.activeElement || (field.closest(".note-form") && field.value));
   }
 
   showDetail() {
