@@ -8,6 +8,7 @@ whole or not at all.
 from __future__ import annotations
 
 import os
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -186,6 +187,8 @@ def found_in(
                 raise UsageError(
                     f"{place} is a trace of Baton's own already. Type: baton show {quote(str(place))}"
                 )
+            if (why := _unreadable(place)) is not None:
+                raise UsageError(f"{place} {why}")
             kinds = ", ".join(registry.names("source")) or "none"
             raise UsageError(
                 f"{place} is of no kind that is known, nor is anything in it. Known are: {kinds}. "
@@ -201,6 +204,22 @@ def _is_own(place: Path) -> bool:
         return False
     with place.open("rb") as file:
         return file.read(200).startswith(b'{"kind":"trace",')
+
+
+def _unreadable(place: Path) -> str | None:
+    """What is the matter with a file of no kind, where its first bytes tell, and what to type."""
+    if not place.is_file():
+        return None
+    with place.open("rb") as file:
+        head = file.read(200)
+    name = quote(str(place))
+    if not head.strip():
+        return "is empty: there is nothing to import yet."
+    if head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        return f"is in UTF-16; expected UTF-8. Type: iconv -f UTF-16 -t UTF-8 {name} > utf8.json"
+    if head.startswith(b"\x1f\x8b"):
+        return f"is packed with gzip, and holds no spans. Type: gunzip -k {name}"
+    return None
 
 
 def _looked_into(

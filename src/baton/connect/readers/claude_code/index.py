@@ -10,6 +10,7 @@ Invariant: the index of a file whose lines were shuffled or doubled is the index
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -181,6 +182,9 @@ class Indexer:
         parents, settled = chain.parents, chain.settled
         with path.open("rb", buffering=1 << 20) as lines:
             start = end = read = 0
+            if lines.read(len(BOM_UTF8)) == BOM_UTF8:  # what some editors put there
+                end = len(BOM_UTF8)
+            lines.seek(end)
             for number, line in enumerate(lines, 1):
                 start, end = end, end + len(line)
                 head: Head | PlainEntry | None

@@ -8,6 +8,7 @@ versions `agent-<id>.jsonl` beside the session's file, and before that a side ch
 from __future__ import annotations
 
 import mmap
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from operator import attrgetter
@@ -79,7 +80,7 @@ def _shows(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             for line in islice(file, _LOOKS):
-                head = decoded(HEADS, line)
+                head = decoded(HEADS, line.removeprefix(BOM_UTF8))
                 if head is None or head.type in (None, "session_meta"):
                     continue
                 if head.sessionId and (head.uuid or head.type not in ("user", "assistant")):
@@ -116,7 +117,7 @@ def _says(path: Path, other: str) -> str:
     try:
         with path.open("rb") as file:
             for line in islice(file, _LOOKS):
-                head = decoded(HEADS, line)
+                head = decoded(HEADS, line.removeprefix(BOM_UTF8))
                 if head is not None and head.sessionId:
                     return head.sessionId
     except OSError:
@@ -209,7 +210,7 @@ def _leave_out(path: Path, report: ImportReport) -> None:
 
 def _meta(path: Path) -> Meta | None:
     try:
-        return decoded(METAS, path.with_suffix(".meta.json").read_bytes())
+        return decoded(METAS, path.with_suffix(".meta.json").read_bytes().removeprefix(BOM_UTF8))
     except OSError:
         return None
 
@@ -272,7 +273,7 @@ def _journal(paths: list[Path]) -> dict[str, str]:
     found: dict[str, str] = {}
     for folder in sorted({path.parent for path in paths if "workflows" in path.parts}):
         try:
-            lines = (folder / _JOURNAL).read_bytes().splitlines()
+            lines = (folder / _JOURNAL).read_bytes().removeprefix(BOM_UTF8).splitlines()
         except OSError:
             continue
         for line in lines:

@@ -5,6 +5,7 @@ Its events are turned into the entries a rollout has, so that one reader tells b
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,7 +114,7 @@ _REQUESTS = msgspec.json.Decoder(CodexRequest, strict=False)
 
 def is_bundle(folder: Path) -> bool:
     try:
-        manifest = decoded(_MANIFESTS, (folder / MANIFEST).read_bytes())
+        manifest = decoded(_MANIFESTS, (folder / MANIFEST).read_bytes().removeprefix(BOM_UTF8))
     except OSError:
         return False
     return manifest is not None and manifest.raw_event_log is not None
@@ -127,12 +128,12 @@ def bundles(folder: Path) -> Iterator[Path]:
 
 def root_of(folder: Path) -> str:
     """The thread that a bundle's session begins with, by which the session is named."""
-    manifest = decoded(_MANIFESTS, (folder / MANIFEST).read_bytes()) or CodexManifest()
+    manifest = decoded(_MANIFESTS, (folder / MANIFEST).read_bytes().removeprefix(BOM_UTF8)) or CodexManifest()
     return manifest.root_thread_id or manifest.rollout_id or folder.name
 
 
 def read_bundle(folder: Path, report: ImportReport) -> Iterator[Seen]:
-    manifest = decoded(_MANIFESTS, (folder / MANIFEST).read_bytes()) or CodexManifest()
+    manifest = decoded(_MANIFESTS, (folder / MANIFEST).read_bytes().removeprefix(BOM_UTF8)) or CodexManifest()
     events = _events(folder / (manifest.raw_event_log or "trace.jsonl"), report)
     root = root_of(folder)
     team = CodexTeam(session=root, mark=f"/{(manifest.trace_id or folder.name)[:8]}")
@@ -166,7 +167,7 @@ def read_bundle(folder: Path, report: ImportReport) -> Iterator[Seen]:
 def _events(log: Path, report: ImportReport) -> list[CodexEvent]:
     found: dict[int, CodexEvent] = {}
     try:
-        lines = log.read_bytes().splitlines()
+        lines = log.read_bytes().removeprefix(BOM_UTF8).splitlines()
     except OSError as error:
         raise CorruptError(f"{log} cannot be read: {error}. A bundle is its whole folder.") from None
     for number, line in enumerate(lines, 1):
@@ -289,6 +290,6 @@ def _content(folder: Path, pointer: Pointer | None) -> bytes:
     if ".." in Path(pointer.path).parts or Path(pointer.path).is_absolute():
         return b""  # a bundle points into itself
     try:
-        return path.read_bytes()
+        return path.read_bytes().removeprefix(BOM_UTF8)
     except (OSError, ValueError):  # it is not there, or no path at all
         return b""

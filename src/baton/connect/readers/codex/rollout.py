@@ -11,6 +11,7 @@ from __future__ import annotations
 import mmap
 import re
 import tempfile
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -125,8 +126,8 @@ class Pages:
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         if self.content is not None:
-            self.content.seek(0)
-            start = 0
+            start = len(BOM_UTF8) if self.content[: len(BOM_UTF8)] == BOM_UTF8 else 0
+            self.content.seek(start)
             for line in iter(self.content.readline, b""):
                 yield start, line
                 start += len(line)

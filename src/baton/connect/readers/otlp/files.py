@@ -8,7 +8,9 @@ in it that are one of these: the parts of one trace may lie in several.
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import suppress
 from io import BufferedIOBase
@@ -26,6 +28,8 @@ _MOST_VALUE_BYTES = 512 * 2**20
 _MARKS = (b'"resourceSpans"', b'"resource_spans"', b'"resourceLogs"', b'"resource_logs"', b'"scopeSpans"')
 _SPAN_MARKS = (b'"span_id"', b'"trace_id"', b'"attributes"')
 _KEPT_MARKS = (b'"parent_id"', b'"attributes"', b'"name"')
+_MARKED = re.compile(BOM_UTF8 + rb"\s*[{\[]")
+"""JSON behind a byte order mark, which some editors put there."""
 _SIDE_FILES = (".tmp", ".lock", "-wal", "-shm", ".db")
 
 
@@ -73,6 +77,10 @@ def _opened(path: Path) -> BufferedIOBase:
         file.close()
         return gzip.open(path, "rb")
     file.seek(0)
+    if not _MARKED.match(file.read(64)):
+        file.seek(0)
+    else:
+        file.seek(len(BOM_UTF8))
     return file
 
 
