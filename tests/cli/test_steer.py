@@ -5,102 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
-import subprocess
-import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gated_run import Gated
 
 from baton.cli import main
 from baton.compose import steering
 from baton.team.people import Act
-from baton.trace.formats import read
 from baton.trace.trace import Trace
-from baton.trace.validation import validate
-
-GATED = """
-import asyncio, pathlib
-
-async def answer(request):
-    turn = sum(entry.speaker == "assistant" for entry in request.entries)
-    gate = pathlib.Path("open")
-    while turn and not gate.exists():
-        await asyncio.sleep(0.02)
-    heard = request.entries[-1].text.replace("\\n", " / ")
-    if request.role == "worker":
-        return ["send orchestrator: half way", f"return {heard}"][min(turn, 1)]
-    return ["spawn worker: one\\nspawn worker: two", "wait", f"stop {heard}"][min(turn, 2)]
-"""
-
-
-class Going:
-    """A run in another process, whose agents' second answers come when `open` is called."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "gated.py").write_text(textwrap.dedent(GATED))
-        self.store = folder / "runs" / "run.db"
-        self.start(
-            "run",
-            "shard-sum",
-            "--topology",
-            "centralized",
-            "--policy",
-            "scripted:gated:answer",
-            "--out",
-            "runs",
-        )
-
-    def start(self, *words: str) -> None:
-        code = "import sys; from baton.cli import main; sys.exit(main())"
-        with (self.folder / "said.txt").open("ab") as said:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", code, *words], cwd=self.folder, stdout=said, stderr=said
-            )
-        self.until(lambda: len(self.trace().events) >= 2)
-
-    def until(self, holds: object) -> None:
-        for _ in range(600):
-            try:
-                if holds():  # type: ignore[operator]
-                    return
-            except Exception:  # there is no store yet
-                pass
-            time.sleep(0.05)
-        raise AssertionError("never came true")
-
-    def trace(self) -> Trace:
-        return read(self.store)
-
-    def open(self) -> None:
-        (self.folder / "open").touch()
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def end(self) -> Trace:
-        self.open()
-        self.process.wait(60)
-        trace = self.trace()
-        assert trace.finished
-        assert validate(trace) == []
-        assert main(["replay", str(self.store)]) == 0
-        return trace
 
 
 @pytest.fixture
-def going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Going]:
+def going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gated]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    made = Going(tmp_path)
+    made = Gated(tmp_path)
     yield made
-    made.process.kill()
-    made.process.wait()
+    made.close()
 
 
 def steer(*words: str) -> int:
@@ -111,7 +35,7 @@ def people(trace: Trace) -> list[tuple[str, str]]:
     return [(e.extra["do"], e.status) for e in trace.events if e.type == "human_intervention"]
 
 
-def test_a_run_is_paused_spoken_to_and_goes_on(going: Going, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_paused_spoken_to_and_goes_on(going: Gated, capsys: pytest.CaptureFixture[str]) -> None:
     assert steer("pause") == 0
     assert "paused   human#1" in capsys.readouterr().out
     going.until(lambda: steering.now(going.store).runs[going.trace().trace_id].paused)  # type: ignore[union-attr]
@@ -132,7 +56,7 @@ def test_a_run_is_paused_spoken_to_and_goes_on(going: Going, capsys: pytest.Capt
     assert "nothing to steer" in capsys.readouterr().err
 
 
-def test_a_run_that_was_killed_while_paused_is_paused_when_it_goes_on(going: Going) -> None:
+def test_a_run_that_was_killed_while_paused_is_paused_when_it_goes_on(going: Gated) -> None:
     assert steer("pause") == 0
     going.kill()
     assert steering.now(going.store) is None
@@ -146,7 +70,7 @@ def test_a_run_that_was_killed_while_paused_is_paused_when_it_goes_on(going: Goi
     assert people(going.end()) == [("pause", "ok"), ("say", "ok"), ("go", "ok")]
 
 
-def test_who_steers_is_killed_in_the_middle_of_a_word(going: Going) -> None:
+def test_who_steers_is_killed_in_the_middle_of_a_word(going: Gated) -> None:
     trace_id = going.trace().trace_id
     steering.send(going.store, trace_id, Act(id="a", text="whole"))
     with steering.acts_path(going.store).open("ab") as file:
@@ -156,7 +80,7 @@ def test_who_steers_is_killed_in_the_middle_of_a_word(going: Going) -> None:
     assert said == ["whole", "after"]
 
 
-def test_others_may_not_steer(going: Going, capsys: pytest.CaptureFixture[str]) -> None:
+def test_others_may_not_steer(going: Gated, capsys: pytest.CaptureFixture[str]) -> None:
     path = steering.acts_path(going.store)
     line = {"trace": going.trace().trace_id, "act": {"id": "x", "do": "stop", "to": "orchestrator"}}
     path.write_text(json.dumps(line) + "\n")

@@ -15,6 +15,7 @@ from baton.cli import add_policy, add_trust
 from baton.cli.price_file import add_prices, prices_given
 from baton.cli.printing import say
 from baton.compose.run_settings import parse_policies
+from baton.compose.started_runs import StartedRuns
 from baton.credit.project import project
 from baton.errors import UsageError
 from baton.games.game import Game, State
@@ -57,27 +58,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fork", action="store_true", help="attach the runtime: traces can be run again with a change"
     )
+    parser.add_argument(
+        "--steer",
+        action="store_true",
+        help="runs can be started from the page, paused, spoken to and stopped",
+    )
     add_prices(parser)
-    add_policy(parser, "for forks, another engine: P or ROLE=P")
+    add_policy(parser, "for forks and runs, another engine: P or ROLE=P")
     add_trust(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     paths = [Path(path) for path in args.paths]
     for path in paths:
+        if args.steer and not path.exists() and not path.suffix:
+            path.mkdir(parents=True)
         if not path.exists():
             raise UsageError(f"there is no {path}. Type: {_make(path)}")
         if not path.is_dir():
             detect(path)  # says so if it is no trace
-        elif not find_places([path]):
+        elif not args.steer and not find_places([path]):
             raise UsageError(f"{path} holds no traces. Type: {_make(path)}")
-    for given, option in ((args.policy, "--policy"), (args.trust, TRUST)):
-        if given and not args.fork:
-            raise UsageError(f"{option} is for forks. Type: --fork as well")
+    if args.steer and not paths[0].is_dir():
+        raise UsageError(
+            f"--steer puts new runs into a folder, and {paths[0]} is none. Give the folder first."
+        )
+    if args.policy and not (args.fork or args.steer):
+        raise UsageError("--policy is for forks and new runs. Type: --fork or --steer as well")
+    if args.trust and not args.fork:
+        raise UsageError(f"{TRUST} is for forks. Type: --fork as well")
     policies = parse_policies(args.policy)
     prices = prices_given(args)
     key = None if args.no_key else secrets.token_urlsafe(18)
-    given = attached(forks=args.fork, policies=policies, trust=args.trust, prices=prices)
+    command = StartedRuns(paths[0], args.policy) if args.steer else None
+    given = attached(forks=args.fork, policies=policies, trust=args.trust, prices=prices, command=command)
     app = make_app(Library(paths, cache=cache_folder()), given, key=key)
     at = listen(args.port)
     query = "" if key is None else f"?key={key}"
@@ -103,6 +117,7 @@ def attached(
     policies: dict[str, str] | None = None,
     trust: bool = False,
     prices: PriceTable | None = None,
+    command: StartedRuns | None = None,
 ) -> Attached:
     """What the viewer needs of packages it does not know."""
 
@@ -110,7 +125,11 @@ def attached(
         return _fork(at, trace, change, watch, policies or {}, trust)
 
     return Attached(
-        ledger=_ledger, advantages=_advantages, fork=again if forks else None, prices=prices or PriceTable()
+        ledger=_ledger,
+        advantages=_advantages,
+        fork=again if forks else None,
+        prices=prices or PriceTable(),
+        command=command,
     )
 
 

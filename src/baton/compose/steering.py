@@ -22,17 +22,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
 from baton.errors import UsageError, nearest
-from baton.team.people import ACT, Act, RunStanding
+from baton.team.people import ACT, Act, Doing, RunStanding
 from baton.trace.formats.sqlite.store_read import TraceSummary, list_traces, read_store
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 
 _GLANCE_SECONDS = 0.05
+_HEARD_SECONDS = 0.5
+"""By then a run that goes on has heard."""
 _MOST_BYTES = 1_000_000
 """Of one act: more is no word to an agent."""
 
@@ -306,12 +309,42 @@ def steered_trace(store: Path, trace_id: str | None) -> TraceSummary:
 
 async def outcome(store: Path, trace_id: str, act: Act, seconds: float) -> tuple[Event | None, Trace]:
     """What came of an act, when the run's trace says so; None: it has not until then."""
-    until = time.monotonic() + seconds
+    began = time.monotonic()
+    until = began + seconds
     while True:
         (trace,) = read_store(store, [trace_id])
         for event in reversed(trace.events):
             if event.extra.get(ACT) == act.id:
                 return event, trace
+        if act.do == "edit" and act.to not in trace.position:  # it may be long until that happens
+            until = min(until, began + _HEARD_SECONDS)
         if trace.finished or time.monotonic() >= until or now(store) is None:
             return None, trace
         await asyncio.sleep(0.1)
+
+
+class Wish(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What somebody wants of a run, before it is an act with a name."""
+
+    do: Doing
+    to: str = ""
+    text: str = ""
+    by: str = ""
+
+
+async def carry(store: Path, trace_id: str, wish: Wish, seconds: float) -> dict[str, str]:
+    """Do something to a run, and say what came of it. Raises `UsageError` where the run could not do it."""
+    act = send(store, trace_id, Act(do=wish.do, to=wish.to, text=wish.text, by=wish.by))
+    event, trace = await outcome(store, trace_id, act, seconds)
+    if event is not None and event.status == "invalid":
+        raise UsageError(f"{event.extra.get('why', 'it could not be done')}")
+    if event is not None:
+        return {"state": "done", "event": event.id}
+    return {"state": "stands" if wish.do == "edit" and not trace.finished else "kept"}
+
+
+def standing_in(store: Path, trace_id: str) -> dict[str, Any] | None:
+    """How a run stands, as fields; None: it is not at work."""
+    working = now(store)
+    standing = None if working is None else working.runs.get(trace_id)
+    return None if standing is None else dict(msgspec.to_builtins(standing))

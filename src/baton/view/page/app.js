@@ -3,6 +3,7 @@
 import { DiffPage } from "./diff_page.js";
 import { h, replace, say, tip } from "./dom.js";
 import { whenCutOff } from "./live.js";
+import { LivePage } from "./live_page.js";
 import { nextTheme, restoreTheme, theme } from "./palette.js";
 import { PlacesPage } from "./places_page.js";
 import { RunPage } from "./run_page.js";
@@ -10,7 +11,7 @@ import { ask, exported } from "./source.js";
 import { visible } from "./text.js";
 import { TracePage } from "./trace_page.js";
 
-const PAGES = { places: PlacesPage, place: RunPage, trace: TracePage, diff: DiffPage };
+const PAGES = { places: PlacesPage, place: RunPage, trace: TracePage, diff: DiffPage, live: LivePage };
 const KEYS = [
   ["← →", "along an agent’s events"], ["↑ ↓", "to the agent above or below"], ["+ −", "zoom"], ["a d w s", "pan"],
   ["f", "all of it"], ["[ ]", "lower or taller rows"], ["1 … 6", "views"], ["c", "critical path"], ["x", "time or sequence"],
@@ -30,6 +31,10 @@ function address() {
 const context = {
   get setup() {
     return setup;
+  },
+  // There may be more places than there were.
+  renew() {
+    ask("setup").then((found) => { setup = found; }, () => {});
   },
   go(name, query) {
     location.hash = `${name}?${new URLSearchParams(query)}`;
@@ -57,6 +62,7 @@ async function open() {
   try {
     const page = new PAGES[name](main, params, context); // which may ask for what it needs at once
     setup ??= await ask("setup");
+    top(name, params);
     await page.open();
     if (turn !== opened) page.destroy();
     else current = page;
@@ -81,6 +87,7 @@ function top(name, params) {
     if (params.get("place") && name !== "place") crumbs.push(" / ", h("a", { href: `#place?${new URLSearchParams({ place: params.get("place") })}` }, visible(params.get("place"), 60)));
     else if (params.get("place")) crumbs.push(" / ", visible(params.get("place"), 60));
   }
+  if (setup?.steer) crumbs.push(h("span", { class: "muted" }, " · "), h("a", { href: "#live", "aria-current": name === "live" ? "page" : null }, "live runs"));
   const mode = h("button", { class: "plain", title: "Light, dark, or as the system has it", on: { click: () => { nextTheme(); mode.textContent = `◐ ${theme()}`; } } }, `◐ ${theme()}`);
   replace(document.getElementById("top"),
     h("span", { class: "brand" }, h("span", { class: "mark", "aria-hidden": "true" }), "Baton"),

@@ -15,6 +15,7 @@ import { Scrubber, momentOf } from "./scrubber.js";
 import { ask, exported } from "./source.js";
 import { SummaryView } from "./summary.js";
 import { taintOf, taintPanel } from "./taint.js";
+import { SteerPanel } from "./steer.js";
 import { SpawnTree } from "./tree.js";
 import { heading } from "./heading.js";
 import { headline } from "./headline.js";
@@ -57,6 +58,7 @@ export class TracePage {
 
   destroy() {
     this.unwatch?.();
+    this.steer?.destroy();
     this.view?.destroy();
     this.scrubber?.destroy();
     this.off?.();
@@ -67,16 +69,18 @@ export class TracePage {
     this.head = h("div", { class: "head" });
     this.tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Views", on: { keydown: (event) => this.turn(event) } }, Object.entries(VIEWS).map(([key, [label]], k) =>
       h("button", { role: "tab", "data-view": key, title: `${k + 1}`, on: { click: () => this.show(key) } }, label)));
+    this.steering = h("div", {});
     this.bar = h("div", { class: "toolbar" });
     this.legend = h("div", { class: "legend" });
     this.stage = h("div", { class: "stage", role: "tabpanel" });
     this.notice = h("div", {});
     this.detail = h("aside", { class: "detail", "aria-label": "Detail", tabindex: 0 });
     this.scrub = h("div", { class: "scrubber" });
-    replace(this.host, h("div", { class: "trace-page" }, this.head, this.tabs, this.bar, this.legend, this.notice, h("div", { class: "split" }, this.stage, this.detail), this.scrub));
+    replace(this.host, h("div", { class: "trace-page" }, this.head, this.steering, this.tabs, this.bar, this.legend, this.notice, h("div", { class: "split" }, this.stage, this.detail), this.scrub));
     this.titled();
     this.notes();
     loadNotes(scene);
+    if (this.context.setup.steer && !scene.model.about.finished) this.steer = new SteerPanel(this.steering, this.place);
     this.scrubber = new Scrubber(this.scrub, scene, () => this.window());
     this.off = scene.on((names) => this.changed(names));
     this.tools();

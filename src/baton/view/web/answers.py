@@ -22,6 +22,7 @@ from baton.view.index.line import Measured
 from baton.view.index.matching import hits_in, matcher
 from baton.view.report.run_files import run_of
 from baton.view.web.attached import Attached, Change
+from baton.view.web.command import Command
 from baton.view.web.detail import Details, content
 from baton.view.web.diff import changed_words, compare
 from baton.view.web.fork_desk import ForkDesk, save_fork
@@ -56,6 +57,7 @@ class Answers:
         self._lock = threading.Lock()
         self._desk = ForkDesk()
         self.table = TableAnswers(library)
+        self.command = Command(library, attached.command)
         self._questions: dict[str, Callable[[Query], Any]] = {
             "setup": self._setup,
             "rows": self._rows,
@@ -76,6 +78,8 @@ class Answers:
             "search": self.table.search,
             "forking": lambda query: self._desk.told(_text(query, "job")),
             "words": self._words,
+            "live": lambda _query: self.command.live(),
+            "standing": lambda query: self.command.standing(_text(query, "place"), _text(query, "id")),
             "notes": lambda query: notes_of(self._path(query), _text(query, "id")),
             "transcript": self._transcript,
             "headline": lambda query: told(self._of(query), self._attached),
@@ -87,6 +91,8 @@ class Answers:
             "search": self.table.search_stamp,
             "places": lambda _query: _stamped(self._setup({})["places"]),
             "rows": lambda query: self._library.rows_stamp(_text(query, "place")),
+            "live": lambda _query: self.command.live_stamp(),
+            "standing": lambda query: self.command.standing_stamp(_text(query, "place"), _text(query, "id")),
             "training": lambda query: run_stamp(self._training_place(query).path),
             "trace": lambda query: self._library.stamp(_text(query, "place"), _text(query, "id")),
         }
@@ -128,6 +134,8 @@ class Answers:
             return self.table.labelled(query, _text(query, "label"))
         if name == "cancel":
             return self._desk.cancel(_text(query, "job"))
+        if name == "end":
+            return self.command.end(_text(query, "name"))
         path = self._library.place(_text(query, "place")).path
         return {"saved": str(save_fork(path, self._library.fork(_text(query, "place"), _text(query, "id"))))}
 
@@ -141,7 +149,12 @@ class Answers:
             }
             for place in self._library.places()
         ]
-        return {"version": __version__, "places": places, "fork": self._attached.fork is not None}
+        return {
+            "version": __version__,
+            "places": places,
+            "fork": self._attached.fork is not None,
+            "steer": self.command.allowed,
+        }
 
     def _rows(self, query: Query) -> dict[str, Any]:
         rows, complete, problem = self._library.rows(_text(query, "place"))

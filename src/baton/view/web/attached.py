@@ -12,6 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from baton.compose.started_runs import StartedRuns
 from baton.errors import BatonError
 from baton.measure.prices import PriceTable
 from baton.trace.provenance import Labels
@@ -98,6 +99,8 @@ class Attached(Struct, frozen=True, kw_only=True):
     """(trace, unit, estimator) -> call -> advantage of each completion token."""
     fork: Callable[[Path, Trace, Change, ForkWatch], ForkMade] | None = None
     """(where the trace is, trace, change, who watches)"""
+    command: StartedRuns | None = None
+    """Where runs are started and steered from the page."""
     labels: Labels = Labels()
     """What tools are labelled as, for following taint."""
     prices: PriceTable = PriceTable()

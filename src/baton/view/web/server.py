@@ -21,10 +21,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from baton.compose.started_runs import RunOrder
+from baton.compose.steering import Wish
 from baton.errors import BatonError, MissingExtraError, UsageError
 from baton.view.web.answers import Answers
 from baton.view.web.assets import PAGE, index, script, style
 from baton.view.web.attached import Attached, Change
+from baton.view.web.command import Command
 from baton.view.web.noted import NoteChange
 from baton.view.web.stream import Glances, changes, checked_topics
 from baton.view.web.traces import Library
@@ -59,6 +62,11 @@ _FILES: dict[str, tuple[Callable[[], str], str]] = {
     "icon.svg": ((PAGE / "icon.svg").read_text, "image/svg+xml"),
 }
 """Everything that is ever served, by name: no name becomes a path."""
+_POSTED = ("fork", "note", "label", "cancel", "save", "steer", "start", "end")
+_COMMANDS: dict[str, tuple[Callable[[Command], Callable[[Any, Any], Any]], type[Any]]] = {
+    "steer": (lambda command: command.steer, Wish),
+    "start": (lambda command: command.start, RunOrder),
+}
 _NO_KEY = (
     "this viewer answers only who has its key. Open the whole address that `baton view` printed, with ?key=."
 )
@@ -128,6 +136,11 @@ def make_app(library: Library, attached: Attached, *, key: str | None = None) ->
             found, status = await run_in_threadpool(
                 _answered, _read, answers.fork, query, bytes(body), Change
             )
+        elif name in ("steer", "start"):
+            act, kind = _COMMANDS[name]
+            found, status = await run_in_threadpool(
+                _answered, _read, act(answers.command), query, bytes(body), kind
+            )
         elif name == "note":
             found, status = await run_in_threadpool(
                 _answered, _read, answers.note, query, bytes(body), NoteChange
@@ -161,10 +174,7 @@ def make_app(library: Library, attached: Attached, *, key: str | None = None) ->
         routes=[
             Route("/", page),
             Route("/page/{name:path}", page),
-            *(
-                Route(f"/api/{name}", change, methods=["POST"])
-                for name in ("fork", "note", "label", "cancel", "save")
-            ),
+            *(Route(f"/api/{name}", change, methods=["POST"]) for name in _POSTED),
             Route("/api/stream", stream),
             Route("/api/export", export),
             Route("/api/{name}", ask),
