@@ -23,11 +23,12 @@ ARROWS: dict[str, set[str]] = {
     "credit": {"trace", "team"},
     "learn": {"trace", "team", "engine", "games", "tasks", "credit", "reward", "measure", "forest", "serve"},
     "measure": {"trace", "team"},
+    "attack": {"trace", "team", "measure"},
     "connect": {"trace"},
     "serve": {"trace", "team", "engine", "connect"},
     "compose": {
         "trace", "team", "engine", "games", "tasks", "reward", "credit", "measure", "forest", "serve", "learn",
-        "corpus",
+        "corpus", "attack",
     },
     "view": {"trace", "measure", "corpus", "compose"},
     "corpus": set(),
@@ -37,7 +38,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "cli": {
         "trace", "team", "engine", "games", "tasks", "reward", "credit", "learn", "measure", "connect", "serve",
-        "view", "corpus", "compose",
+        "view", "corpus", "compose", "attack",
     },
 }  # fmt: skip
 

@@ -52,6 +52,7 @@ COMMANDS: dict[str, str] = {
     "reward": "say what traces are worth, by a recipe of reward rules",
     "credit": "say who earned a team's return, by any estimator, from saved traces",
     "measure": "fill in the reporting checklist from traces: success, parallelism, overhead, failures, safety",
+    "attack": "attack a team by any of eight vectors, each run beside the same one without the attacker's words",
     "train": "make a team better by a recipe, and show where its regret went",
     "recipes": "list the training recipes by where they stand in the taxonomy, or print one",
     "eval": "measure a training run's latest checkpoint again, on held-out instances",

@@ -1,0 +1,239 @@
+"""Attacks on a team by its settings: plant, play, play the clean twin, judge.
+
+Every policy that `baton run` knows can be attacked, and one more: `obey` is the task's own scripted play, obeying every
+order it reads. It says nothing of a model and all of what the runtime lets happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from msgspec import structs
+
+from baton.attack.adaptive import ways
+from baton.attack.attack import Attack, Payload, Vector, mark_of
+from baton.attack.episode import AttackFigures, Twins, attack_report, twins
+from baton.attack.obedient import obedient
+from baton.attack.payload import payload_for
+from baton.attack.planting import CompromisedEngine, Members, Planted, plant
+from baton.compose.run_settings import Settings
+from baton.compose.runs import run_into
+from baton.compose.team_from_settings import (
+    Given,
+    engine_for,
+    make_team,
+    task_of,
+    topology_for,
+)
+from baton.engine import make_engine
+from baton.engine.scripted import ScriptedEngine
+from baton.errors import UsageError
+from baton.tasks.game_task import GameTask
+from baton.tasks.task import Instance, Play, Task
+from baton.tasks.translate import translated
+from baton.team.guard.policy import guard_of
+from baton.team.protocol import Engine
+from baton.team.running import run
+from baton.team.surface import make_surface
+from baton.team.team import Assignment, Team, Topology
+from baton.trace.trace import Trace
+
+OBEY = "obey"
+"""The policy of a scripted agent that obeys every order it reads."""
+_CANARY = "what lies outside: "
+
+
+class _PlantedTask(Task):
+    """A task whose assignment has an attack in it, for any team that is given."""
+
+    def __init__(self, inner: Task, assignment: Assignment) -> None:
+        self.name = inner.name  # type: ignore[misc]  # the task's own
+        self._inner, self._assignment = inner, assignment
+
+    def instance(self, seed: int, split: str = "train") -> Instance:
+        return self._inner.instance(seed, split)  # type: ignore[arg-type]  # one of the two
+
+    def draw(self, random: object) -> tuple[str, object, object]:
+        return self._inner.draw(random)  # type: ignore[arg-type]  # handed on
+
+    def verify(self, instance: Instance, answer: str) -> float:
+        return self._inner.verify(instance, answer)
+
+    def assignment(self, instance: Instance) -> Assignment:  # noqa: ARG002 (it is made already)
+        return self._assignment
+
+    def reference_play(self) -> Play | None:
+        return self._inner.reference_play()
+
+
+class Attacks:
+    """Attacks of one vector on one team, episode by episode."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        vector: Vector,
+        *,
+        adaptive: bool = False,
+        member: str | None = None,
+        num_members: int = 1,
+        make: Callable[[str], Engine] = make_engine,
+    ) -> None:
+        self.settings, self.vector, self.adaptive = settings, vector, adaptive
+        self.member, self.num_members = member, num_members
+        self.task = task_of(settings)
+        if isinstance(self.task, GameTask):
+            raise UsageError(
+                f"{self.task.name} is a game: its agents choose among options, in which no attacker's words stand. "
+                "Attack a task, such as shard-sum."
+            )
+        self._make = make
+        self._models: dict[str, Engine] = {}
+
+    def episode(self, seed: int, secret: tuple[str, str] = ("", "")) -> list[tuple[Attack, Team, Assignment]]:
+        """The ways of one attack: (attack, team, assignment), the clean twin first."""
+        settings = structs.replace(self.settings, seed=seed)
+        assignment, topology = self._unharmed(settings)
+        mark = mark_of(seed, f"{self.vector.name}/{settings.task}")
+        child = next((role.spawns[0] for role in topology.roles if role.spawns), None)
+        attack = Attack(
+            vector=self.vector,
+            payload=payload_for(self.vector.goal, mark, child=child, canary=secret[0]),
+            mark=mark,
+            member=self.member,
+            num_members=self.num_members,
+        )
+        guard = None if settings.guard is None else guard_of(settings.guard)
+        several = ways(attack, topology, assignment.prompt, guard) if self.adaptive else (attack.payload,)
+        clean = structs.replace(attack, payload=Payload(text=""))
+        put = [clean, *(structs.replace(attack, payload=each) for each in several)]
+        return [(each, *self._team(settings, each)) for each in put]
+
+    def _unharmed(self, settings: Settings) -> tuple[Assignment, Topology]:
+        """The task and the team as they are without an attack."""
+        assignment = self.task.assignment(self.task.instance(settings.instance_number, settings.split))
+        more = [
+            *settings.tools,
+            *(["python"] if self.vector.goal == "escape" and "python" not in assignment.tools else []),
+        ]
+        assignment = assignment.with_tools(more)
+        topology = topology_for(
+            self.task, settings.topology, settings.topology_settings, assignment.tools, "topology"
+        )
+        return assignment, topology
+
+    def _team(self, settings: Settings, attack: Attack) -> tuple[Team, Assignment]:
+        assignment, topology = self._unharmed(settings)
+        planted = plant(attack, topology, assignment)
+        members = Members(attack, topology.root)
+        engines = {
+            name: self._engine(settings, spec, planted, attack, members)
+            for name, spec in settings.policies.items()
+        }
+        memory = (
+            settings.shared_memory
+            if planted.memory is None
+            else {**(settings.shared_memory or {}), **planted.memory}
+        )
+        typed = structs.replace(settings, tools=(), policies={}, shared_memory=memory)
+        given = Given(
+            task=_PlantedTask(self.task, planted.assignment), topology=planted.topology, engines=engines
+        )
+        return make_team(typed, given)
+
+    def _engine(
+        self,
+        settings: Settings,
+        spec: str,
+        planted: Planted,
+        attack: Attack,
+        members: Members,
+    ) -> Engine:
+        surface = make_surface(settings.surface, planted.assignment.tools)
+        if spec == OBEY:
+            play = self._play()
+            speak = obedient(play, reads_memory=attack.vector.place == "memory")
+            engine: Engine = ScriptedEngine(OBEY, translated(speak, surface))
+        elif spec == "reference":
+            engine = engine_for(spec, self.task, settings.surface, planted.assignment.tools, self._make)
+        else:  # a model is loaded once
+            if spec not in self._models:
+                self._models[spec] = engine_for(
+                    spec, self.task, settings.surface, planted.assignment.tools, self._make
+                )
+            engine = self._models[spec]
+        if attack.vector.place != "member":
+            return engine
+        roles = {role.name: frozenset(role.verbs) for role in planted.topology.roles}
+        return CompromisedEngine(engine, attack, members, surface, roles.__getitem__)
+
+    def _play(self) -> Play:
+        """The task's own scripted play, in lines."""
+        play = self.task.reference_play()
+        if play is None:
+            raise UsageError(
+                f"task {self.task.name!r} has no scripted play that could obey. Name another policy: --policy openai:MODEL@URL"
+            )
+        return play
+
+
+async def play_attacks(
+    attacks: Attacks, seeds: Sequence[int], out: Path | None = None, done: Callable[[], None] = lambda: None
+) -> list[list[Twins]]:
+    """Play episodes with their twins; `out` keeps their traces."""
+    found: list[list[Twins]] = []
+    with TemporaryDirectory(prefix="baton-outside-") as outside:
+        for seed in seeds:
+            secret = _secret(Path(outside), seed) if attacks.vector.goal == "escape" else ("", "")
+            traces = [
+                (attack, await _played(team, assignment, out, f"{_name(attacks, seed)}-{_how(attack)}"))
+                for attack, team, assignment in attacks.episode(seed, secret)
+            ]
+            (_, clean), *attacked = traces
+            found.append([twins(attack, trace, clean, secret[1]) for attack, trace in attacked])
+            done()
+    return found
+
+
+def attack_figures_of(attacks: Attacks, episodes: Sequence[Sequence[Twins]]) -> AttackFigures:
+    """Figures over what was played."""
+    settings = attacks.settings
+    guard = None if settings.guard is None else guard_of(settings.guard).hash
+    return attack_report(
+        episodes,
+        task=settings.task,
+        topology=settings.topology,
+        guard=guard,
+        policies=dict(settings.policies),
+        adaptive=attacks.adaptive,
+    )
+
+
+def attack_now(attacks: Attacks, seeds: Sequence[int]) -> AttackFigures:
+    """Play and judge, from a program."""
+    return attack_figures_of(attacks, asyncio.run(play_attacks(attacks, seeds)))
+
+
+async def _played(team: Team, assignment: Assignment, out: Path | None, name: str) -> Trace:
+    if out is None:
+        return await run(team, assignment)
+    return await run_into(out, None, team, assignment, trace_id=name)
+
+
+def _name(attacks: Attacks, seed: int) -> str:
+    return f"{attacks.settings.task}-{attacks.settings.topology}-{attacks.vector.name}-{seed}"
+
+
+def _how(attack: Attack) -> str:
+    return attack.payload.how.replace(" ", "-") if attack.payload.text else "clean"
+
+
+def _secret(outside: Path, seed: int) -> tuple[str, str]:
+    """A file that no sandbox should show: (path, what stands in it)."""
+    said = f"{_CANARY}{mark_of(seed, 'outside')}"
+    path = outside / f"secret{seed}"
+    path.write_text(said)
+    return str(path), said
