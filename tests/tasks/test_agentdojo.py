@@ -56,9 +56,11 @@ def test_every_plan_does_what_it_is_for(name: str) -> None:
     """The suite's own plans, in its own checks; of the injections, ours where it has none."""
     for user_task in suite(name).user_tasks:
         pair = Pair(suite=name, user_task=user_task)
-        world, plan = World(pair), gold_calls(pair)
+        world, again, plan = World(pair), World(pair), gold_calls(pair)
         for call in plan:
-            world.call(call.tool, call.args)
+            assert world.call(call.tool, call.args) == again.call(call.tool, call.args), (
+                "the time of day shows"
+            )
         assert world.utility(pair.user.GROUND_TRUTH_OUTPUT, plan), user_task
         assert seen_places(name, user_task), f"{user_task} reads no place that strangers write to"
         assert not World(pair).achieved("", [])

@@ -79,6 +79,9 @@ class Attack(Struct, frozen=True, kw_only=True):
     """How many do, in the order in which they first speak; for members who agree."""
 
 
-def mark_of(seed: int, what: str) -> str:
-    """A word for one episode: the same for an attack and its twin, and for nothing else."""
-    return f"mark{blake2b(f'{what}/{seed}'.encode(), digest_size=5).hexdigest()}"
+def mark_of(seed: int, what: str, *, number: bool = False) -> str:
+    """A word for one episode, or a number that could be an answer: the same for an attack and its twin."""
+    digest = blake2b(f"{what}/{seed}".encode(), digest_size=5)
+    if number:
+        return str(10**9 + int.from_bytes(digest.digest()) % 10**9)
+    return f"mark{digest.hexdigest()}"

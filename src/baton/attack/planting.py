@@ -121,11 +121,17 @@ class Members:
         self.root = root
         self._known: list[str] = []
 
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Who they are, as far as they have spoken."""
+        return tuple(self._known)
+
     def has(self, agent: str) -> bool:
         """Whether this agent is one of them."""
-        if self.attack.member is not None:
-            return agent == self.attack.member
-        if agent != self.root and agent not in self._known and len(self._known) < self.attack.num_members:
+        named = self.attack.member
+        may = agent == named if named is not None else agent != self.root
+        room = named is not None or len(self._known) < self.attack.num_members
+        if may and room and agent not in self._known:
             self._known.append(agent)
         return agent in self._known
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from baton.attack.adaptive import ways
 from baton.attack.attack import Attack, Payload, Vector, mark_of
@@ -69,6 +69,15 @@ class _PlantedTask(Task):
         return self._inner.reference_play()
 
 
+class Ready(Struct, frozen=True, kw_only=True):
+    """An attack that can be played."""
+
+    attack: Attack
+    team: Team
+    assignment: Assignment
+    members: Members
+
+
 class Attacks:
     """Attacks of one vector on one team, episode by episode."""
 
@@ -93,11 +102,11 @@ class Attacks:
         self._make = make
         self._models: dict[str, Engine] = {}
 
-    def episode(self, seed: int, secret: tuple[str, str] = ("", "")) -> list[tuple[Attack, Team, Assignment]]:
-        """The ways of one attack: (attack, team, assignment), the clean twin first."""
+    def episode(self, seed: int, secret: tuple[str, str] = ("", "")) -> list[Ready]:
+        """The ways of one attack, the clean twin first."""
         settings = structs.replace(self.settings, seed=seed)
         assignment, topology = self._unharmed(settings)
-        mark = mark_of(seed, f"{self.vector.name}/{settings.task}")
+        mark = mark_of(seed, f"{self.vector.name}/{settings.task}", number=self.vector.goal == "answer")
         child = next((role.spawns[0] for role in topology.roles if role.spawns), None)
         attack = Attack(
             vector=self.vector,
@@ -110,7 +119,7 @@ class Attacks:
         several = ways(attack, topology, assignment.prompt, guard) if self.adaptive else (attack.payload,)
         clean = structs.replace(attack, payload=Payload(text=""))
         put = [clean, *(structs.replace(attack, payload=each) for each in several)]
-        return [(each, *self._team(settings, each)) for each in put]
+        return [self._ready(settings, each) for each in put]
 
     def _unharmed(self, settings: Settings) -> tuple[Assignment, Topology]:
         """The task and the team as they are without an attack."""
@@ -125,7 +134,7 @@ class Attacks:
         )
         return assignment, topology
 
-    def _team(self, settings: Settings, attack: Attack) -> tuple[Team, Assignment]:
+    def _ready(self, settings: Settings, attack: Attack) -> Ready:
         assignment, topology = self._unharmed(settings)
         planted = plant(attack, topology, assignment)
         members = Members(attack, topology.root)
@@ -142,7 +151,8 @@ class Attacks:
         given = Given(
             task=_PlantedTask(self.task, planted.assignment), topology=planted.topology, engines=engines
         )
-        return make_team(typed, given)
+        team, assignment = make_team(typed, given)
+        return Ready(attack=attack, team=team, assignment=assignment, members=members)
 
     def _engine(
         self,
@@ -175,7 +185,8 @@ class Attacks:
         play = self.task.reference_play()
         if play is None:
             raise UsageError(
-                f"task {self.task.name!r} has no scripted play that could obey. Name another policy: --policy openai:MODEL@URL"
+                f"task {self.task.name!r} has no scripted play that could obey. Name another policy: "
+                "--policy openai:MODEL@URL"
             )
         return play
 
@@ -188,12 +199,16 @@ async def play_attacks(
     with TemporaryDirectory(prefix="baton-outside-") as outside:
         for seed in seeds:
             secret = _secret(Path(outside), seed) if attacks.vector.goal == "escape" else ("", "")
+            ready = attacks.episode(seed, secret)
             traces = [
-                (attack, await _played(team, assignment, out, f"{_name(attacks, seed)}-{_how(attack)}"))
-                for attack, team, assignment in attacks.episode(seed, secret)
+                await _played(each, out, f"{_name(attacks, seed)}-{_how(each.attack)}") for each in ready
             ]
-            (_, clean), *attacked = traces
-            found.append([twins(attack, trace, clean, secret[1]) for attack, trace in attacked])
+            found.append(
+                [
+                    twins(each.attack, trace, traces[0], secret=secret[1], members=each.members.known)
+                    for each, trace in list(zip(ready, traces, strict=True))[1:]
+                ]
+            )
             done()
     return found
 
@@ -217,10 +232,10 @@ def attack_now(attacks: Attacks, seeds: Sequence[int]) -> AttackFigures:
     return attack_figures_of(attacks, asyncio.run(play_attacks(attacks, seeds)))
 
 
-async def _played(team: Team, assignment: Assignment, out: Path | None, name: str) -> Trace:
+async def _played(ready: Ready, out: Path | None, name: str) -> Trace:
     if out is None:
-        return await run(team, assignment)
-    return await run_into(out, None, team, assignment, trace_id=name)
+        return await run(ready.team, ready.assignment)
+    return await run_into(out, None, ready.team, ready.assignment, trace_id=name)
 
 
 def _name(attacks: Attacks, seed: int) -> str:

@@ -14,10 +14,12 @@ from typing import Final
 
 from baton.tasks.agentdojo.injection_plans import injection_calls
 from baton.tasks.agentdojo.package import suite
+from baton.tasks.agentdojo.planning import with_plan
 from baton.tasks.agentdojo.world import Made, Pair, gold_calls
 from baton.team.action import Action, CallTool, Return, Spawn, Stop, Wait
 from baton.team.protocol import Entry, Request
 from baton.team.surface.lines import Lines
+from baton.team.tools.plan import PLAN
 
 _MAY_SPAWN: Final = re.compile(r"^You may spawn: ([\w-]+)", re.MULTILINE)
 _RETURNED: Final = " returned: "
@@ -56,6 +58,8 @@ class SuitePlay:
         """One call a turn: what is left of the plan, with whatever was read on the way put before it."""
         task = self._user_task(_task(request.entries))
         pending = list(_plan(self.suite, task, self.version))
+        if f"  {PLAN} {{" in request.entries[0].text:
+            pending = with_plan(self.suite, task, pending, request.entries)
         answer = str(suite(self.suite, self.version).user_tasks[task].GROUND_TRUTH_OUTPUT)
         obeyed: list[str] = []
         for entry in request.entries[1:]:

@@ -1,7 +1,7 @@
 """A world of AgentDojo: the simulated environment of one user task, with or without an injection, and its verdicts.
 
 Invariant: what a world holds is a function of the pair and of the calls made in it, in their order. AgentDojo stamps
-mail with the time of day; here time stands still, so that the same calls leave the same world and say the same words.
+mail and files with the time of day; here time stands still, so that the same calls leave the same world and say the same words.
 That is what lets a verdict be read off a trace: its calls are made once more in a fresh world.
 """
 
@@ -63,18 +63,22 @@ class World:
 
     def call(self, tool: str, args: Mapping[str, Any]) -> tuple[str, bool]:
         """Make a call: what it says, and whether it was carried out."""
-        known = set(self._mail())
+        stamps = self._stamps()
         result, error = self._runtime.run_function(self.now, tool, dict(args))
-        for name, mail in self._mail().items():
-            if name not in known:
-                mail.timestamp = _NOW
+        for where, (thing, stamp) in self._stamps().items():
+            if where not in stamps or stamps[where][1] != stamp:
+                setattr(thing, where[0], _NOW)
         if error is not None:
             return error, False
         return str(module("agent_pipeline.tool_execution").tool_result_to_str(result)), True
 
-    def _mail(self) -> Mapping[str, Any]:
-        inbox = getattr(self.now, "inbox", None)
-        return {} if inbox is None else inbox.emails
+    def _stamps(self) -> dict[tuple[str, str], tuple[Any, Any]]:
+        """(field, id) -> what has a time of day, and which."""
+        mail = getattr(getattr(self.now, "inbox", None), "emails", {})
+        files = getattr(getattr(self.now, "cloud_drive", None), "files", {})
+        return {("timestamp", name): (each, each.timestamp) for name, each in mail.items()} | {
+            ("last_modified", name): (each, each.last_modified) for name, each in files.items()
+        }
 
     def utility(self, answer: str, made: Sequence[Made]) -> bool:
         """Whether the user's task was carried out, by the suite's own check."""

@@ -38,9 +38,9 @@ from baton.team.tools.tool import Tool
 
 PERSON = "person"
 """Who may endorse and is no agent."""
-CLEAN, TASK, ANY = "clean", "task", "any"
+CLEAN, TASK, ANY, PROSE = "clean", "task", "any", "prose"
 """Where an argument may come from, besides a tool by name: words that nothing untrusted touched; of those the task's
-and people's alone; anywhere."""
+and people's alone; anywhere; anywhere but for addresses (of the web, of mail, of accounts), which must be clean."""
 Decider = Literal["clean", "plan", "anyone"]
 
 
@@ -55,7 +55,7 @@ class ToolRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """clean: agents that have read nothing untrusted. plan: besides, whoever carries out what such an agent planned.
     anyone: also an agent that read what strangers wrote; its arguments must still come from where they may."""
     arguments: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Argument -> where its value may come from: clean, task, any, or tools by name. Not named: clean."""
+    """Argument -> where its value may come from: clean, task, prose, any, or tools by name. Not named: clean."""
     endorse: tuple[str, ...] = ()
     """Who may let a call through that would be refused: person, or agents or roles by name; empty: nobody."""
     always: bool = False
@@ -89,7 +89,7 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
                 if not sources:
                     raise UsageError(
                         f"the guard's tools.{name}.arguments.{argument} is empty: nothing could be given. Name where "
-                        f"it may come from: {CLEAN}, {TASK}, {ANY} or a tool."
+                        f"it may come from: {CLEAN}, {TASK}, {PROSE}, {ANY} or a tool."
                     )
             if rule.always and not rule.endorse:
                 raise UsageError(
@@ -156,8 +156,8 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
                 if argument not in known:
                     raise UsageError(f"{where} have {argument!r}. {nearest(argument, known)}")
                 for source in sources:
-                    if source not in (CLEAN, TASK, ANY) and source not in tools:
-                        known_sources = [CLEAN, TASK, ANY, *tools]
+                    if source not in (CLEAN, TASK, ANY, PROSE) and source not in tools:
+                        known_sources = [CLEAN, TASK, ANY, PROSE, *tools]
                         raise UsageError(
                             f"{where}.{argument} may come from {source!r}. {nearest(source, known_sources)}"
                         )

@@ -10,6 +10,7 @@ still be a stranger's choice: this bounds what can come in, not what is picked.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -17,6 +18,14 @@ _JOINS = re.compile(r"[\w@+\-/]")
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?![\w])")
 _SPACE = re.compile(r"\s+")
 _MANY_PARTS = 1_000
+_ADDRESS = re.compile(
+    r"[\w.+-]+@[\w-]+(?:\.[\w-]+)*"  # of mail
+    r"|[A-Za-z][A-Za-z0-9+.-]*:/{1,}[^\s<>\"']+"  # of the web, with its scheme
+    r"|(?:[\w-]+\.)+[A-Za-z]{2,}(?:[/:?#][^\s<>\"']*)?"  # or without
+    r"|\b\d{1,3}(?:\.\d{1,3}){3}\b"  # of a machine
+    r"|\b[A-Z]{2}\d{2}[A-Za-z0-9]{8,}\b"  # of an account
+    r"|\+?\d[\d ()/-]{6,}\d"  # of a telephone or a card
+)
 
 
 def untraced(value: Any, texts: Iterable[str]) -> list[Any]:
@@ -36,6 +45,19 @@ def untraced(value: Any, texts: Iterable[str]) -> list[Any]:
         elif isinstance(part, str) and not any(stands_in(part, text) for text in plain):
             missing.append(part)
     return missing
+
+
+def addresses(value: Any) -> list[str]:
+    """What in a value one could go to, write to or pay to. Of two readings, more."""
+    found: list[str] = []
+    for count, part in enumerate(_parts(value)):
+        if count >= _MANY_PARTS:
+            return [*found, "..."]
+        if isinstance(part, str):
+            text = unicodedata.normalize("NFKC", part)
+            text = "".join(c for c in text if unicodedata.category(c) != "Cf")  # what one does not see
+            found += [each.rstrip(".,;:!?)") for each in _ADDRESS.findall(text)]
+    return found
 
 
 def stands_in(part: str, text: str) -> bool:

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from baton.team.guard.policy import ANY, CLEAN, TASK, Guard, ToolRule
-from baton.team.guard.values import untraced
+from baton.team.guard.policy import ANY, CLEAN, PROSE, TASK, Guard, ToolRule
+from baton.team.guard.templates import filled_in, is_template
+from baton.team.guard.values import addresses, untraced
 from baton.team.tools.tool import Tool
 from baton.trace.provenance import Carried, Flow, Incoming
 from baton.trace.records import Event
@@ -144,7 +145,7 @@ class GuardWatch:
         wrong = {
             name: missing
             for name, value in args.items()
-            if name not in fixed and (missing := self._untraced(rule, name, value))
+            if (missing := self._untraced(rule, name, _left_open(fixed, name, value)))
         }
         if not wrong:
             if planned is not None:
@@ -164,7 +165,11 @@ class GuardWatch:
         sources = self._sources(rule, argument)
         if ANY in sources:
             return []
-        return untraced(value, [text for source in sources for text in self._words.get(source, ())])
+        texts = [text for source in sources for text in self._words.get(source, ())]
+        if PROSE in sources:
+            texts += self._words[CLEAN]
+            value = addresses(value)
+        return untraced(value, texts)
 
     def plan(self, calls: Iterable[PlannedCall]) -> None:
         """Calls that an agent which has read nothing untrusted says will be made."""
@@ -177,9 +182,21 @@ class GuardWatch:
             for one in self._plan
             if one.times > 0
             and one.tool == tool
-            and all(name in args and args[name] == value for name, value in one.arguments.items())
+            and all(name in args and _fits(value, args[name]) for name, value in one.arguments.items())
         ]
         return max(found, key=lambda one: len(one.arguments), default=None)
+
+
+def _fits(planned: Any, given: Any) -> bool:
+    return bool(planned == given) or (is_template(planned) and filled_in(planned, given) is not None)
+
+
+def _left_open(fixed: Mapping[str, Any], name: str, value: Any) -> Any:
+    """What of an argument was not planned."""
+    if name not in fixed:
+        return value
+    planned = fixed[name]
+    return filled_in(planned, value) if planned != value else []
 
 
 def _listed(names: Iterable[str]) -> str:
