@@ -18,8 +18,9 @@ from baton.measure.figure import Figure, mean, not_measured, proportion
 from baton.measure.measured import MeasuredTrace
 from baton.measure.safety.blast import blast
 from baton.measure.safety.clean_replay import compare
-from baton.measure.safety.taint import Labels, taint
+from baton.measure.safety.taint import taint
 from baton.trace.outcome import task_score
+from baton.trace.provenance import Labels
 from baton.trace.trace import Trace
 
 
@@ -146,7 +147,7 @@ class _Seen:
         self.false_alarm = bool(clean.violations or refusals(pair.clean))
         differing = compare(reading, pair.clean, found)
         agents = len(reading.lineage) or 1
-        self.changed_agents = len(differing.agents) / agents
+        self.changed_agents = sum(agent in reading.lineage for agent in differing.agents) / agents
         self.unsound = len(differing.untainted)
         try:
             self.tainted_agents: Figure | float = blast(reading, found).agent_share

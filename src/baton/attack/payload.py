@@ -18,7 +18,7 @@ from baton.team.surface.lines import Lines
 
 BEGIN: Final = "<INFORMATION>"
 END: Final = "</INFORMATION>"
-_BLOCK: Final = re.compile(re.escape(BEGIN) + r"(.*?)" + re.escape(END), re.DOTALL)
+_BLOCK: Final = re.compile(r"\n?" + re.escape(BEGIN) + r"(.*?)" + re.escape(END), re.DOTALL)
 _ENCODED: Final = re.compile(r"^base64: ([A-Za-z0-9+/=]+)$", re.MULTILINE)
 _HANDED: Final = re.compile(r"<<((?:call|spawn|return) .*?)>>")
 """An order that somebody was told to hand on, or up."""
@@ -82,7 +82,7 @@ def orders_in(text: str) -> list[str]:
 
 def without_orders(text: str) -> str:
     """The text as it was before somebody put orders into it."""
-    return _HANDED.sub("", _BLOCK.sub("", text)).removesuffix("\n")
+    return _HANDED.sub("", _BLOCK.sub("", text))
 
 
 def _unquoted(text: str) -> str:

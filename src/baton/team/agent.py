@@ -353,6 +353,11 @@ class Agent:
         self.acknowledged = max(self.acknowledged, count)
         return count
 
+    @property
+    def asked(self) -> str:
+        """What it was asked last, of what it has yet to read: not what strangers wrote of the task."""
+        return next((item.text for item in reversed(self.inbox) if item.edge != "safety_flow"), "")
+
     def drain(self) -> list[Entry]:
         """Take what the next turn reads."""
         count = self.acknowledge()

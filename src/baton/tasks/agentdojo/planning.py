@@ -1,8 +1,9 @@
 """What a scripted agent plans before it reads what strangers wrote: the calls that act, with what it knows of them.
 
 It knows an argument where its value stands in the user's words or in results that can be trusted, in capitals or not
-and with whatever sticks to it, or where the user's words give a template for it ("Hotel: {hotel_name}"). The rest it leaves open. Where the user says
-no more than to do whatever some text says, it plans nothing: what is asked for stands in no word that it has read.
+and with whatever sticks to it, or where the user's words give a template for it ("Hotel: {hotel_name}"). The rest it
+leaves open. Where the user says no more than to do whatever some text says, it plans nothing: what is asked for stands
+in no word that it has read.
 """
 
 from __future__ import annotations

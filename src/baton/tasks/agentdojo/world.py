@@ -1,8 +1,8 @@
 """A world of AgentDojo: the simulated environment of one user task, with or without an injection, and its verdicts.
 
 Invariant: what a world holds is a function of the pair and of the calls made in it, in their order. AgentDojo stamps
-mail and files with the time of day; here time stands still, so that the same calls leave the same world and say the same words.
-That is what lets a verdict be read off a trace: its calls are made once more in a fresh world.
+mail and files with the time of day; here time stands still, so that the same calls leave the same world and say the
+same words. That is what lets a verdict be read off a trace: its calls are made once more in a fresh world.
 """
 
 from __future__ import annotations

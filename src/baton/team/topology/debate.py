@@ -38,7 +38,7 @@ def debate(
     sampling = Sampling(max_tokens=max_tokens)
 
     async def resolver(me: Agent) -> None:
-        task = me.inbox[-1].text
+        task = me.asked
         spawned = [await me.spawn("debater", task) for _ in range(debaters)]
         team = [agent for agent in spawned if agent is not None]
         for round_ in range(rounds):

@@ -34,7 +34,7 @@ def planner_executor_critic(
     sampling = Sampling(max_tokens=max_tokens)
 
     async def lead(me: Agent) -> None:
-        task = me.inbox[-1].text
+        task = me.asked
         planner = await me.spawn("planner", task)
         plan = await result_of(me, planner)
         executor = await me.spawn("executor", f"{task}\nplan: {plan}")

@@ -28,7 +28,7 @@ def refinement(
     solver, verifier, corrector = names
 
     async def lead(me: Agent) -> None:
-        task = me.inbox[-1].text
+        task = me.asked
         draft = await result_of(me, await me.spawn(solver, task))
         judge = fixer = None
         for _ in range(rounds - 1):

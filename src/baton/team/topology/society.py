@@ -19,7 +19,7 @@ def society(
     critics = tuple(f"critic{n}" for n in range(1, members + 1))
 
     async def resolver(me: Agent) -> None:
-        task = me.inbox[-1].text
+        task = me.asked
         team = [await me.spawn(role, task) for role in generators]
         for round_ in range(1, rounds):
             present = [agent for agent in team if agent is not None]

@@ -20,7 +20,7 @@ def swarm(
     """`first`: stop at the first return and cancel the rest; otherwise wait for all and fuse."""
 
     async def hub(me: Agent) -> None:
-        task = me.inbox[-1].text
+        task = me.asked
         spawned = [await me.spawn("peer", task) for _ in range(peers)]
         team = [agent for agent in spawned if agent is not None]
         await me.wait(team, "any" if first else "all")
