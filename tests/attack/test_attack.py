@@ -1,4 +1,4 @@
-"""Attacks as data: every vector on every topology, beside its clean twin; who obeys, who does not, what a guard stops."""
+"""Attacks as data: every vector on every topology, beside its clean twin, and what a guard stops."""
 
 from __future__ import annotations
 
