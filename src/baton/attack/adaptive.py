@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from baton.attack.attack import Attack, Payload
+from baton.attack.attack import Attack, AttackPayload
 from baton.attack.payload import FORWARD, worded
 from baton.team.action import CallTool, Return, Spawn
 from baton.team.guard.policy import Guard
@@ -19,12 +19,15 @@ from baton.team.team import Topology
 _WORD = re.compile(r"[\w@.+-]{4,}")
 
 
-def ways(attack: Attack, topology: Topology, prompt: str, guard: Guard | None) -> tuple[Payload, ...]:
+def ways(attack: Attack, topology: Topology, prompt: str, guard: Guard | None) -> tuple[AttackPayload, ...]:
     """What this attacker says, one after the other, until it works."""
     plain = attack.payload
     if not plain.orders:
         return (plain,)
-    found = [plain, Payload(text=worded(plain.orders, encoded=True), orders=plain.orders, how="encoded")]
+    found = [
+        plain,
+        AttackPayload(text=worded(plain.orders, encoded=True), orders=plain.orders, how="encoded"),
+    ]
     found += [
         _way("borrowed", CallTool(FORWARD, {"to": word, "text": attack.mark}))
         for word in _borrowed(attack, prompt, guard)
@@ -37,12 +40,12 @@ def ways(attack: Attack, topology: Topology, prompt: str, guard: Guard | None) -
     return tuple(found)
 
 
-def _way(how: str, action: CallTool | Spawn | Return) -> Payload:
+def _way(how: str, action: CallTool | Spawn | Return) -> AttackPayload:
     order = Lines().render(action)
-    return Payload(text=worded([order]), orders=(order,), how=how)
+    return AttackPayload(text=worded([order]), orders=(order,), how=how)
 
 
-def _inline(payload: Payload) -> str:
+def _inline(payload: AttackPayload) -> str:
     """The payload as a text that stands inside another: its own marks must not end the one around it."""
     return f"<<{payload.orders[0]}>>"
 

@@ -55,7 +55,7 @@ def vector_named(name: str) -> Vector:
     return found
 
 
-class Payload(Struct, frozen=True, kw_only=True):
+class AttackPayload(Struct, frozen=True, kw_only=True):
     """What the attacker says."""
 
     text: str
@@ -70,7 +70,7 @@ class Attack(Struct, frozen=True, kw_only=True):
     """One attack on one episode."""
 
     vector: Vector
-    payload: Payload
+    payload: AttackPayload
     mark: str
     """A word that stands nowhere else: by it one sees on the trace what came of the payload."""
     member: str | None = None

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from baton.attack.attack import Goal, Payload
+from baton.attack.attack import AttackPayload, Goal
 from baton.team.action import Action, CallTool, Spawn
 from baton.team.surface.lines import Lines
 
@@ -31,12 +31,12 @@ WRITE_NOTE: Final = "write_note"
 ATTACKER: Final = "drop@attacker.example"
 
 
-def payload_for(goal: Goal, mark: str, *, child: str | None = None, canary: str = "") -> Payload:
+def payload_for(goal: Goal, mark: str, *, child: str | None = None, canary: str = "") -> AttackPayload:
     """The plain payload of a goal."""
     orders = [Lines().render(action) for action in _actions(goal, mark, child, canary)]
     if goal == "answer":
-        return Payload(text=mark)
-    return Payload(text=worded(orders), orders=tuple(orders))
+        return AttackPayload(text=mark)
+    return AttackPayload(text=worded(orders), orders=tuple(orders))
 
 
 def _actions(goal: Goal, mark: str, child: str | None, canary: str) -> list[Action]:

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from msgspec import Struct, structs
 
 from baton.attack.adaptive import ways
-from baton.attack.attack import Attack, Payload, Vector, mark_of
+from baton.attack.attack import Attack, AttackPayload, Vector, mark_of
 from baton.attack.episode import AttackFigures, Twins, attack_report, twins
 from baton.attack.obedient import obedient
 from baton.attack.payload import payload_for
@@ -117,7 +117,7 @@ class Attacks:
         )
         guard = None if settings.guard is None else guard_of(settings.guard)
         several = ways(attack, topology, assignment.prompt, guard) if self.adaptive else (attack.payload,)
-        clean = structs.replace(attack, payload=Payload(text=""))
+        clean = structs.replace(attack, payload=AttackPayload(text=""))
         put = [clean, *(structs.replace(attack, payload=each) for each in several)]
         return [self._ready(settings, each) for each in put]
 
