@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from baton.cli import main
 from baton.errors import BatonError
 from baton.measure.prices import Price, PriceTable, price, read_prices
-from baton.trace import Call, Event, Header, Trace
+from baton.trace import Call, Event, Header, Trace, write
 
 TABLE = PriceTable(
     models={
@@ -90,7 +91,7 @@ def test_unknown_is_unknown_and_never_zero() -> None:
         None,
         None,
     )
-    assert price(trace(call("a", "gpt-x", 1, 1)), PriceTable()).why_not == "no price table was given"
+    assert price(trace(call("a", "gpt-x", 1, 1)), PriceTable()).why_not == "no prices were given"
 
 
 def test_what_is_free_costs_zero_though_nobody_counted() -> None:
@@ -134,3 +135,20 @@ def test_a_table_is_read_and_its_mistakes_are_a_line(tmp_path: Path) -> None:
         read_prices(tmp_path)
     with pytest.raises(BatonError, match="no price table"):
         read_prices(tmp_path / "none.toml")
+
+
+def test_stats_say_it_by_role_and_agent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = trace(call("a", "gpt-x", 1000, 100), call("b", "gpt-x", 500, 10, "w"))
+    write(found, tmp_path / "t.jsonl")
+    (tmp_path / "p.toml").write_text("[models.gpt-x]\nprompt = 2.0\ncompletion = 8.0\n")
+    assert main(["stats", str(tmp_path / "t.jsonl"), "--prices", str(tmp_path / "p.toml")]) == 0
+    rows = {
+        line.rpartition("  ")[0].split("  ")[0]: line.split() for line in capsys.readouterr().out.splitlines()
+    }
+    assert rows["agent lead"][2:] == ["1", "1,000", "unknown", "100", "0.0028"]
+    assert rows["all"] == ["all", "2", "1,500", "unknown", "110", "0.00388"]
+    (tmp_path / "p.toml").write_text("[models.other]\nprompt = 2.0\ncompletion = 8.0\n")
+    assert main(["stats", str(tmp_path / "t.jsonl"), "--prices", str(tmp_path / "p.toml")]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1].split() == ["all", "2", "1,500", "unknown", "110", "unknown"]
+    assert "has no price for 'gpt-x'" in err

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
 from typing import Any
 
-from test_browser import TEAM, Site, Tab, chromium, site, tab, text, until
+import pytest
+from test_browser import PHONE, TEAM, WIDE, Site, Tab, chromium, site, tab, text, until
+
+from baton.trace import read
 
 __all__ = ["chromium", "site", "tab"]  # fixtures
+
+LARGE = {"width": 1920, "height": 1200}
+AXE = files(pytest.importorskip("axe_playwright_python")).joinpath("axe.min.js").read_text("utf-8")
 
 
 class TestHeadline:
@@ -148,3 +155,106 @@ class TestNotes:
         path.write_bytes(whole)
         page.wait_for_selector(".head:has-text('1014')", timeout=20_000)
         assert page.input_value("[aria-label='Note on the trace']") == "half a sentence"
+
+
+SERIOUS = ("serious", "critical")
+
+
+def serious(page: Any) -> list[str]:
+    """What axe finds that keeps people out, each with where it is."""
+    page.evaluate(AXE)
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    return [
+        f"{one['id']}: {node['html'][:160]} {node['any'][0]['message'] if node['any'] else ''}"
+        for one in found
+        if one["impact"] in SERIOUS
+        for node in one["nodes"]
+    ]
+
+
+@pytest.mark.parametrize(
+    "tab",
+    [(WIDE, "light"), (WIDE, "dark"), (PHONE, "light"), (PHONE, "dark"), (LARGE, "light")],
+    indirect=True,
+)
+class TestAxe:
+    def test_a_trace_in_every_view(self, tab: Tab, site: Site) -> None:
+        page = tab.open(site.trace(event="lead1#1"))
+        page.wait_for_selector(".note-form")
+        found = {}
+        for view in ("lanes", "graph", "tree", "network", "summary", "transcript"):
+            page.click(f"[role=tab][data-view={view}]")
+            page.wait_for_selector(f".stage[data-view={view}]")
+            page.wait_for_timeout(250)
+            found[view] = serious(page)
+        page.keyboard.press("Escape")
+        page.wait_for_timeout(100)
+        found["in short"] = serious(page)
+        page.goto(site.trace(event="lead1#1"))
+        page.click(".detail summary >> text=LLM call")
+        page.wait_for_selector(".tokens")
+        found["a call"] = serious(page)
+        assert {view: some for view, some in found.items() if some} == {}
+
+    def test_taint_and_two_traces(self, tab: Tab, site: Site) -> None:
+        page = tab.open(site.page("diff", "training", id="before-0", place2="runs/training", id2="after-0"))
+        page.wait_for_timeout(300)
+        assert serious(page) == []
+        trace = read(site.folder / "tainted.jsonl")
+        page.goto(site.trace(trace.trace_id, "tainted.jsonl"))
+        page.wait_for_selector(".headline .told.wrong")
+        page.keyboard.press("t")
+        page.wait_for_selector(".detail >> text=Violations")
+        assert serious(page) == []
+
+
+class TestLanesTellTheTruth:
+    def test_thumb_histogram_and_cursor_stand_in_one_place(self, tab: Tab, site: Site) -> None:
+        page = tab.open(site.trace())
+        for position in ("1", "9", "14", "29"):
+            page.locator(".track input").fill(position)
+            page.wait_for_timeout(150)
+            left = page.locator(".stage canvas").bounding_box()["x"]
+            cursor = int(page.get_attribute(".stage canvas", "data-cursor"))
+            assert abs(left + cursor - int(page.get_attribute(".scrubber", "data-x"))) <= 2, position
+
+    def test_the_bar_is_dragged_to_a_moment(self, tab: Tab, site: Site) -> None:
+        page = tab.open(site.trace())
+        box = page.locator(".strip canvas").bounding_box()
+        for share in (0.3, 0.7):
+            page.mouse.click(box["x"] + 8 + (box["width"] - 16) * share, box["y"] + 12)
+            page.wait_for_timeout(150)
+            x = int(page.get_attribute(".scrubber", "data-x"))
+            assert x <= box["x"] + 8 + (box["width"] - 16) * share + 1, "what has begun by then, and no more"
+        page.mouse.click(box["x"] + box["width"] - 1, box["y"] + 12)
+        until(page, "document.querySelector('.moment').textContent.startsWith('30 / 30')")
+
+    def test_a_decision_not_to_spawn_is_not_titled_spawn(self, tab: Tab, site: Site) -> None:
+        page = tab.open(site.page("trace", "training", id="after-0", view="transcript"))
+        page.wait_for_selector(".headline .told")
+        titles = page.locator(".entry header .link[title]").all_inner_texts()
+        decided = [title for title in titles if "stop none" in title or title.startswith("spawn?")]
+        assert all(not title.startswith("spawn:") for title in titles)
+        assert decided or "spawn" in " ".join(titles)
+
+    def test_a_thousand_agents_open_folded_by_role(self, tab: Tab, site: Site) -> None:
+        page = tab.open(site.trace("team-20000", "big.jsonl"))
+        assert page.get_attribute("button:has-text('fold roles')", "aria-pressed") == "true"
+        page.goto(site.trace())
+        page.wait_for_selector(".head:has-text('shard-sum')")
+        assert page.get_attribute("button:has-text('fold roles')", "aria-pressed") == "false"
+
+    @pytest.mark.parametrize(("view", "last"), [("tree", "lead2"), ("network", None)])
+    def test_trees_and_networks_have_keys(self, tab: Tab, site: Site, view: str, last: str | None) -> None:
+        page = tab.open(site.trace(view=view))
+        page.wait_for_selector(f".stage[data-view={view}] canvas")
+        page.focus(".stage canvas")
+        for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+            page.keyboard.press(key)
+        focused = page.get_attribute(".stage canvas", "data-focused")
+        assert focused == last if last else focused
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f".detail-head:has-text('{focused}')")
+        for name in ("Zoom in", "Zoom out"):
+            page.click(f"button[aria-label='{name}']")
+        page.click("text=fit >> nth=0")

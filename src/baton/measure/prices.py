@@ -135,7 +135,7 @@ def price(trace: Trace, table: PriceTable) -> TraceCost:
     priced = {name: spent.total for name, spent in each.items() if spent.total is not None}
     return TraceCost(
         currency=table.currency,
-        cost=_together(each.values()),
+        cost=together(each.values()),
         known=math.fsum(priced.values()) if priced else None,
         estimated=any(call.estimated for call in trace.calls),
         roles=_by({call.id: roles.get(call.agent) or "" for call in trace.calls}, each),
@@ -188,12 +188,13 @@ def _count(values: Iterable[int | None]) -> int | None:
     return None if None in known else sum(value for value in known if value is not None)
 
 
-def _together(every: Iterable[CallsCost]) -> CallsCost:
+def together(every: Iterable[CallsCost]) -> CallsCost:
+    """The cost of several together; what is unknown of one is unknown of all."""
     parts = list(every)
     told = [part.cached_tokens for part in parts if part.cached_tokens is not None]
     some = bool(parts)  # of no calls, nothing was measured
     return CallsCost(
-        calls=len(parts),
+        calls=sum(part.calls for part in parts),
         prompt_tokens=_count(part.prompt_tokens for part in parts) if some else None,
         cached_tokens=sum(told) if told else None,
         completion_tokens=_count(part.completion_tokens for part in parts) if some else None,
@@ -208,7 +209,7 @@ def _by(names: Mapping[str, str], each: Mapping[str, CallsCost]) -> dict[str, Ca
     groups: dict[str, list[CallsCost]] = {}
     for call, name in names.items():
         groups.setdefault(name, []).append(each[call])
-    return {name: _together(parts) for name, parts in groups.items()}
+    return {name: together(parts) for name, parts in groups.items()}
 
 
 def _cached_tokens(trace: Trace) -> dict[str, int]:
@@ -240,7 +241,7 @@ def _why_not(trace: Trace, table: PriceTable) -> str | None:
     if not trace.calls:
         return "the trace holds no call of a model"
     if not table.models:
-        return "no price table was given"
+        return "no prices were given"
     without = {call.policy or "" for call in trace.calls if table.of(call.policy) is None}
     if without:
         named = ", ".join(

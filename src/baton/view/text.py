@@ -55,15 +55,15 @@ def tokens_said(tokens: float, estimated: float | None) -> str:
 
 
 def money(value: float, currency: str) -> str:
-    """An amount: cents where there are any, more digits where there are not."""
-    shown = (
-        f"{value:,.2f}"
-        if not value or abs(value) >= 1
-        else f"{value:.3g}"
-        if abs(value) >= 0.0001
-        else f"{value:.1e}"
-    )
-    return f"{shown} {printable(currency)}"
+    """An amount with its currency."""
+    return f"{amount(value)} {printable(currency)}"
+
+
+def amount(value: float) -> str:
+    """So much money: cents where there are whole ones, and more digits where there are not."""
+    if not value or abs(value) >= 1:
+        return f"{value:,.2f}"
+    return f"{value:.3g}" if abs(value) >= 0.0001 else f"{value:.1e}"
 
 
 def count(n: int, noun: str) -> str:

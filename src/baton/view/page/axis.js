@@ -20,6 +20,7 @@ function bySequence(model) {
     label: (unit) => `${Math.round(unit) + 1}`,
     ticks: (from, to, most) => steps(from, to, most, true),
     place: (i) => i + 1,
+    begun: highest(start),
   };
 }
 
@@ -53,10 +54,12 @@ function byTime(model, compress) {
     if (k % 2 === 1) return knots[k] + ((unit - units[k]) / kept) * (knots[k + 1] - knots[k]);
     return knots[k] + unit - units[k];
   };
+  const start = Float64Array.from(model.t, place);
   return {
     kind: "time",
     total: place(whole) || 1,
-    start: Float64Array.from(model.t, place),
+    start,
+    begun: highest(start),
     end: Float64Array.from(model.end, place),
     breaks: gaps.map(([from, to]) => ({ from: place(from), to: place(to), seconds: to - from })),
     ofMoment: place,
@@ -65,6 +68,29 @@ function byTime(model, compress) {
     ticks: (from, to, most) => steps(from, to, most, false, true),
     place,
   };
+}
+
+// How far the trace had come as each event began, which may be recorded a little out of order.
+function highest(start) {
+  let most = 0;
+  return start.map((unit) => (most = Math.max(most, unit)));
+}
+
+// Where the moment is that `position` events have begun by, and how many have begun by a place: one is the other's inverse.
+export function unitOf(axis, position) {
+  if (position >= axis.begun.length) return axis.total;
+  return position <= 0 ? 0 : axis.begun[position - 1];
+}
+
+export function positionOf(axis, unit) {
+  let low = 0;
+  let high = axis.begun.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (axis.begun[middle] <= unit) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 // Stretches of at least `least` seconds in which no event is under way.

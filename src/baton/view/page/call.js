@@ -59,7 +59,7 @@ function prompt(scene, found) {
   if (!Array.isArray(entries)) return [kept, content("Prompt", given, scene.model)];
   const list = entries.map((entry) =>
     h("div", { class: `turn ${["system", "user", "assistant"].includes(entry.speaker) ? entry.speaker : "other"}` },
-      h("div", { class: "speaker" }, visible(entry.speaker ?? "", 40)), h("pre", {}, block(entry.text ?? ""))));
+      h("div", { class: "speaker" }, visible(entry.speaker ?? "", 40)), h("pre", { tabindex: 0, role: "group", "aria-label": `Said by ${visible(entry.speaker ?? "", 40)}` }, block(entry.text ?? ""))));
   return h("section", {}, h("h3", {}, "Prompt"), kept, list);
 }
 
@@ -71,7 +71,7 @@ function tokens(found) {
     if (one.values) scales.push({ label: `advantage: ${label}`, values: one.values, signed: true });
   }
   if (found.logprobs) scales.push({ label: "surprise (−log-probability)", values: found.logprobs.map((value) => -value), signed: false });
-  const body = h("div", { class: "tokens", tabindex: 0 });
+  const body = h("div", { class: "tokens", tabindex: 0, role: "group", "aria-label": "Completion by tokens" });
   const legend = h("div", { class: "muted small" });
   const paint = (k) => {
     const scale = scales[k];

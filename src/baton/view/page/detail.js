@@ -122,5 +122,5 @@ function edges(scene, found) {
 
 function extra(given) {
   if (!given || !Object.keys(given).length) return null;
-  return h("section", {}, h("h3", {}, "Further properties"), h("pre", { class: "said" }, block(JSON.stringify(given, null, 2)).slice(0, 8000)));
+  return h("section", {}, h("h3", {}, "Further properties"), h("pre", { class: "said", tabindex: 0, role: "group", "aria-label": "Further properties" }, block(JSON.stringify(given, null, 2)).slice(0, 8000)));
 }

@@ -6,7 +6,7 @@ import { NOT_MEASURED, block, number, visible } from "./text.js";
 
 export function content(title, given, model) {
   if (!given) return null;
-  const body = h("pre", { class: "said", tabindex: 0 });
+  const body = h("pre", { class: "said", tabindex: 0, role: "group", "aria-label": title });
   const note = h("div", { class: "muted small" });
   const section = h("section", {}, h("h3", {}, title), given.why_not ? h("p", { class: "hint" }, given.why_not) : body, note);
   if (given.why_not) return section;

@@ -36,7 +36,7 @@ export class DiffPage {
   build() {
     const { before, after } = this;
     const [above, below] = [h("div", { class: "stage" }), h("div", { class: "stage" })];
-    this.detail = h("aside", { class: "detail", "aria-label": "Detail" });
+    this.detail = h("aside", { class: "detail", "aria-label": "Detail", tabindex: 0 });
     const head = (scene, name) => h("h2", { class: "diff-name" }, h("span", { class: "chip" }, name), h("a", { href: `#trace?${new URLSearchParams(scene.model.place)}` }, visible(scene.model.about.id, 100)));
     replace(this.host, h("div", { class: "diff-page" }, this.deltas(), this.toolbar(),
       h("div", { class: "split" }, h("div", { class: "two" }, head(before, "before"), above, head(after, "after"), below), this.detail)));
@@ -86,7 +86,7 @@ export class DiffPage {
       const delta = change === null ? NOT_MEASURED : change === 0 ? "same" : SECONDS.has(what) ? (change > 0 ? "+" : "−") + seconds(Math.abs(change)) : signed(change);
       return h("div", { class: `tile ${kind === "reward" ? "worth" : ""}` }, h("div", { class: `value ${tone}` }, delta), h("div", { class: "name" }, `${kind === "reward" ? "reward: " : ""}${NAMES[what] ?? spoken(visible(what, 24))}`), h("div", { class: "name" }, `${show(a)} → ${show(b)}`));
     });
-    return h("div", { class: "head" }, h("p", { class: "lead" }, sentence(diff)), h("div", { class: "tiles" }, tiles));
+    return h("div", { class: "head" }, h("p", { class: "lead" }, sentence(diff)), h("div", { class: "tiles", role: "group", "aria-label": "Differences", tabindex: 0 }, tiles));
   }
 
   choose(scene, i) {
@@ -116,7 +116,7 @@ export class DiffPage {
     const [was, is, { words }] = await Promise.all([ask("event", { ...this.left, at: a }), ask("event", { ...this.right, at: b }), ask("words", { ...this.left, at: a, place2: this.right.place, id2: this.right.id, at2: b })]);
     const told = (found) => `${found.fields.decision ?? ""} ${found.fields.status ?? ""}`.trim();
     const piece = ([kind, text]) => (kind === "same" ? block(text) : h(kind === "gone" ? "del" : "ins", {}, block(text)));
-    body.append(h("section", {}, h("h3", {}, "What it said"), h("pre", { class: "said changed" }, words.length ? words.map(piece) : "(nothing)"),
+    body.append(h("section", {}, h("h3", {}, "What it said"), h("pre", { class: "said changed", tabindex: 0, role: "group", "aria-label": "What it said" }, words.length ? words.map(piece) : "(nothing)"),
       told(was) === told(is) ? null : h("div", { class: "muted small" }, `${told(was)} → ${told(is)}`)),
     h("button", { class: "link", on: { click: () => { this.after.set({ selected: b }); showDetail(this.detail, this.after, { fork: false }); } } }, "all about it after"));
   }

@@ -36,6 +36,14 @@ export class GraphView {
     });
   }
 
+  zoom(factor) {
+    this.plane.zoom(factor);
+  }
+
+  fit() {
+    this.plane.fit();
+  }
+
   destroy() {
     this.off();
     this.plane.destroy();

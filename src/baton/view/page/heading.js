@@ -1,6 +1,7 @@
 // What a trace is, above its views: its name, how it came out, what it took.
 
 import { h, replace } from "./dom.js";
+import { amount } from "./money.js";
 import { forget, pair, pick, picked } from "./picks.js";
 import { ask, exported, post } from "./source.js";
 import { NOT_MEASURED, block, number, seconds, spoken, visible } from "./text.js";
@@ -23,12 +24,23 @@ export function heading(host, model, context) {
     tile("tool calls", number(figures.tool_calls)),
     tile(figures.estimated_tokens ? "tokens, estimated" : "tokens", `${figures.estimated_tokens ? "~" : ""}${number(figures.tokens)}`),
     tile("took", seconds(figures.seconds)),
+    h("div", { class: "tile price", hidden: true }),
     tile("parallelism", figures.parallelism === null ? NOT_MEASURED : `${figures.parallelism.toFixed(2)}×`),
   ];
   const answer = h("div", { class: "answer" });
   const compare = exported ? null : h("button", { class: "link", title: "Press it on two traces", on: { click: () => choose(model.place, compare, context) } }, picked(model.place.place, model.place.id) ? MARKED : "compare");
   const forked = about.forked_from && context.go ? h("button", { class: "link", on: { click: () => origin(model, context, forked) } }, "compare with what it was forked from") : null;
-  replace(host, h("div", { class: "title" }, h("h1", {}, visible(about.id, 120)), chips, h("span", { class: "muted" }, "task ", visible(about.task, 80)), forked, kept(model, context), compare, answer), h("div", { class: "tiles" }, tiles));
+  replace(host, h("div", { class: "title" }, h("h1", {}, visible(about.id, 120)), chips, h("span", { class: "muted" }, "task ", visible(about.task, 80)), forked, kept(model, context), compare, answer), h("div", { class: "tiles", role: "group", "aria-label": "Figures", tabindex: 0 }, tiles));
+  ask("cost", model.place)
+    .then((found) => {
+      const total = found.cost.total ?? found.known;
+      const least = found.cost.total === null ? "at least " : "";
+      const box = host.querySelector(".tile.price");
+      if (total === null || !box) return; // nobody gave a price: the page of who earned what says so
+      replace(box, h("div", { class: "value" }, `${least}${found.estimated ? "~" : ""}${amount(total, found.currency)}`), h("div", { class: "name" }, "cost"));
+      box.hidden = false;
+    })
+    .catch(() => {});
   if (about.answer !== null) {
     ask("event", { ...model.place, at: about.answer })
       .then((found) => {

@@ -25,6 +25,7 @@ export class Lanes {
       this.drawn = drawLanes(ctx, width, height, this.scene, this.view);
       if (first) performance.mark("baton-drawn"); // what the benchmark waits for
       this.surface.canvas.dataset.arrows = this.drawn.arrowsDrawn;
+      this.surface.canvas.dataset.cursor = this.drawn.cursor ?? "";
       this.onView?.();
     });
     gestures(this.surface.canvas, {

@@ -1,5 +1,6 @@
 // Arrows between the swim-lanes, the critical path, and frames around what is chosen. Arrows give way when there would be too many to follow.
 
+import { barHeight } from "./lanes_bars.js";
 import { EDGE_INK, ink } from "./palette.js";
 
 const MOST_ARROWS = 260;
@@ -40,12 +41,12 @@ function arrow(ctx, scene, e, view, yOf, xOf, boxes, alpha) {
   const [from, to] = [rowOf[model.lane[src]], rowOf[model.lane[dst]]];
   if (from < 0 || to < 0) return;
   const down = to > from ? 1 : -1;
-  const [start, end] = [boxes.get(src), boxes.get(dst)];
-  const half = Math.min(9, view.rowHeight / 2 - 2);
-  const x1 = start ? start[0] + start[2] - 1 : xOf(axis.end[src]);
-  const x2 = (end ? end[0] : xOf(axis.start[dst])) + 2;
+  // From the moment one ended to the moment the other began, and up to the edge of its bar: no head lies on words.
+  const half = barHeight(view) / 2;
+  const x1 = xOf(axis.end[src]);
+  const x2 = xOf(axis.start[dst]);
   const y1 = yOf(from) + view.rowHeight / 2 + down * half * 0.6;
-  const y2 = yOf(to) + view.rowHeight / 2 - down * (half + 1);
+  const y2 = yOf(to) + view.rowHeight / 2 - down * (half + 1.5);
   const type = model.words.edges[model.edgeType[e]];
   ctx.globalAlpha = alpha;
   ctx.strokeStyle = ctx.fillStyle = edgeInk(scene, e, type);

@@ -5,10 +5,15 @@ import { ink, inkOn } from "./palette.js";
 import { visible } from "./text.js";
 
 const LEAST_BAR = 3;
+const PILE = [0, -7, 7]; // pixels from the middle of the row, for what falls on one spot
+
+export function barHeight(view) {
+  return Math.max(2, Math.min(22, view.rowHeight - (view.rowHeight > 28 ? 12 : view.rowHeight > 10 ? 7 : 1)));
+}
 
 export function bars(ctx, width, scene, view, first, last, yOf, xOf, gutter) {
   const { axis, colouring, model } = scene;
-  const tall = Math.max(2, Math.min(22, view.rowHeight - (view.rowHeight > 28 ? 12 : view.rowHeight > 10 ? 7 : 1)));
+  const tall = barHeight(view);
   const hits = [];
   const boxes = new Map();
   const fills = new Map();
@@ -21,24 +26,32 @@ export function bars(ctx, width, scene, view, first, last, yOf, xOf, gutter) {
     const late = [];
     let k = lowerBound(scene, row, view.from - row.longest);
     let taken = -Infinity;
+    let spot = -Infinity;
+    let pile = 0;
     for (; k < row.events.length; k++) {
       const i = row.events[k];
       let x = xOf(axis.start[i]);
-      if (x > rightEdge) break;
+      if (x > rightEdge + 4) break;
       const own = xOf(axis.end[i]) - x;
       if (x + own < gutter - 4) continue;
       const untimed = axis.kind === "time" && !(model.duration[i] > 0);
-      // Things that took no time and fall on one spot are set side by side, a little.
-      if (untimed && x < taken && taken - x < 44 && view.rowHeight > 8) x = taken;
       const wide = untimed ? Math.min(7, tall) : Math.max(LEAST_BAR, own - 1);
+      let lift = 0;
+      if (untimed) {
+        // What took no time stands on its own time; what falls on one spot is set one above the other.
+        pile = x - spot < 3 ? pile + 1 : 0;
+        if (pile === 0) spot = x;
+        lift = view.rowHeight > 20 ? PILE[pile % PILE.length] : 0;
+        x -= wide / 2;
+      }
       if (!untimed && own < 1 && x + wide <= taken + 0.3 && i !== scene.selected) {
         boxes.set(i, [x, whole, wide, tall]);
         continue; // covered by the bar before
       }
-      taken = Math.max(taken, x + wide + (untimed ? 1.5 : 0));
+      if (!untimed) taken = Math.max(taken, x + wide);
       const shared = row.layer && row.shares.has(i) && tall >= 6;
       const high = shared ? tall / row.layers : tall;
-      const y = shared ? whole + Math.min(row.layers - 1, row.layer.get(i)) * high : whole;
+      const y = untimed ? whole + lift : shared ? whole + Math.min(row.layers - 1, row.layer.get(i)) * high : whole;
       const box = [x, y, wide, shared ? high - 0.7 : tall];
       boxes.set(i, box);
       (untimed ? late : hits).push([i, ...box]);

@@ -1,5 +1,6 @@
 // Drawing the swim-lanes: rows and lives, bars and arrows, names on the left, time on top.
 
+import { unitOf } from "./axis.js";
 import { fitted } from "./fit.js";
 import { accents, criticalPath, drawArrows } from "./lanes_arrows.js";
 import { bars } from "./lanes_bars.js";
@@ -42,7 +43,7 @@ export function drawLanes(ctx, width, height, scene, view) {
   axis(ctx, width, scene, view, frame, xOf);
   names(ctx, scene, view, first, last, yOf, gutter, height, head);
   if (arrows.hidden) remark(ctx, width, height, `${arrows.hidden.toLocaleString("en-US")} arrows not drawn: zoom in, or choose an event`);
-  return { hits: drawn.hits, arrowsDrawn: arrows.drawn };
+  return { hits: drawn.hits, arrowsDrawn: arrows.drawn, cursor: scene.cursor === null ? null : Math.round(xOf(unitOf(scene.axis, scene.cursor))) };
 }
 
 function bands(ctx, width, scene, first, last, yOf, view, gutter) {
@@ -79,8 +80,7 @@ function lives(ctx, scene, first, last, yOf, xOf, view, width) {
 }
 
 function cursor(ctx, height, scene, xOf, head) {
-  const i = Math.min(scene.cursor, scene.model.n - 1);
-  const unit = scene.cursor >= scene.model.n ? scene.axis.total : scene.axis.start[i];
+  const unit = unitOf(scene.axis, scene.cursor);
   ctx.strokeStyle = ink("accent");
   ctx.lineWidth = 1.5;
   ctx.beginPath();

@@ -13,12 +13,13 @@ export class NetworkView {
     this.scene = scene;
     this.byRole = scene.model.lanes > BY_ROLE_FROM;
     this.kinds = new Set(["message", "return"]);
-    this.plane = new Plane(host, "Message network of the agents.", {
+    this.plane = new Plane(host, "Message network of the agents. Arrow keys go from agent to agent, Enter chooses.", {
       draw: (ctx, plane) => this.draw(ctx, plane),
       hit: (x, y) => this.nodes.find((node) => Math.hypot(x - node.x, y - node.y) < node.r + 3) ?? null,
       press: (node) => this.press(node),
       hover: (node) => this.hover(node),
       describe: (node) => this.describe(node),
+      nodes: () => this.nodes.map((node) => ({ thing: node, x: node.x, y: node.y, wide: 2 * node.r, tall: 2 * node.r })),
     });
     this.controls = h("div", { class: "floating" });
     host.append(this.controls);
@@ -30,6 +31,14 @@ export class NetworkView {
       if (names.has("model") || names.has("cursor") || names.has("colourBy")) this.build(!names.has("model"));
       this.plane.surface.ask();
     });
+  }
+
+  zoom(factor) {
+    this.plane.zoom(factor);
+  }
+
+  fit() {
+    this.plane.fit();
   }
 
   destroy() {
@@ -118,6 +127,7 @@ export class NetworkView {
   }
 
   draw(ctx, plane) {
+    this.heads = []; // drawn last: under a name, an arrow would read the wrong way round
     const inks = { message: "t-message", return: "t-return", spawn: "t-spawn" };
     for (const link of this.links) {
       const near = !this.near || link.source === this.near || link.target === this.near;
@@ -128,6 +138,7 @@ export class NetworkView {
       this.link(ctx, link, plane);
     }
     for (const node of this.nodes) this.node(ctx, node, plane);
+    for (const head of this.heads) this.head(ctx, head);
     ctx.globalAlpha = 1;
   }
 
@@ -148,11 +159,17 @@ export class NetworkView {
     ctx.moveTo(source.x, source.y);
     ctx.quadraticCurveTo(mx, my, ex, ey);
     ctx.stroke();
-    arrowHead(ctx, ex, ey, angle, 6 + ctx.lineWidth * 1.4);
+    this.heads.push({ ex, ey, angle, size: 6 + ctx.lineWidth * 1.4, colour: ctx.fillStyle, alpha: ctx.globalAlpha });
     if (n > 1 && plane.scale > 0.5 && far > 60) {
       ctx.font = "10.5px system-ui, sans-serif";
       ctx.fillText(number(n), mx * 0.5 + (source.x + target.x) * 0.25 + 3, my * 0.5 + (source.y + target.y) * 0.25 - 3);
     }
+  }
+
+  head(ctx, { ex, ey, angle, size, colour, alpha }) {
+    ctx.globalAlpha = alpha;
+    ctx.fillStyle = colour;
+    arrowHead(ctx, ex, ey, angle, size);
   }
 
   node(ctx, node, plane) {

@@ -1,6 +1,7 @@
 // A plane to move about on: nodes with a place, drawn in their own units, panned and zoomed.
 
-import { tip } from "./dom.js";
+import { say, tip } from "./dom.js";
+import { ink } from "./palette.js";
 import { Surface, gestures } from "./surface.js";
 
 export class Plane {
@@ -28,7 +29,7 @@ export class Plane {
       const keys = { "+": () => this.zoom(1.4), "=": () => this.zoom(1.4), "-": () => this.zoom(1 / 1.4), f: () => this.fit(), 0: () => this.fit() };
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       if (keys[event.key]) keys[event.key]();
-      else if (!calls.key?.(event)) return;
+      else if (!calls.key?.(event) && !this.walk(event.key)) return;
       event.preventDefault();
       event.stopPropagation();
     });
@@ -76,6 +77,29 @@ export class Plane {
     return this.calls.hit((x - this.x) / this.scale, (y - this.y) / this.scale);
   }
 
+  // By keys from node to node, to the nearest one that way; Enter presses it.
+  walk(key) {
+    const nodes = this.calls.nodes?.() ?? [];
+    const way = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[key];
+    if (key === "Enter" && this.focused !== undefined) {
+      this.calls.press(this.focused);
+      return true;
+    }
+    if (!way || !nodes.length) return false;
+    const here = nodes.find(({ thing }) => thing === this.focused);
+    const far = ({ x, y }) => {
+      const [along, across] = [(x - here.x) * way[0] + (y - here.y) * way[1], Math.abs((x - here.x) * way[1]) + Math.abs((y - here.y) * way[0])];
+      return along > 1 ? along + 2 * across : Infinity;
+    };
+    const next = here ? nodes.reduce((best, node) => (far(node) < far(best) ? node : best), here) : nodes[0];
+    this.focused = next.thing;
+    if (!this.sees(next.x, next.y)) this.centre(next.x, next.y);
+    say(this.calls.describe(next.thing).join(", "));
+    this.surface.canvas.dataset.focused = this.calls.describe(next.thing)[0];
+    this.surface.ask();
+    return true;
+  }
+
   hover(x, y) {
     const thing = x === null ? null : this.at(x, y);
     this.surface.canvas.style.cursor = thing === null ? "grab" : "pointer";
@@ -95,6 +119,15 @@ export class Plane {
     ctx.translate(this.x, this.y);
     ctx.scale(this.scale, this.scale);
     this.calls.draw(ctx, this);
+    const at = this.focused === undefined ? null : this.calls.nodes().find(({ thing }) => thing === this.focused);
+    if (at && document.activeElement === this.surface.canvas) {
+      ctx.strokeStyle = ink("accent");
+      ctx.lineWidth = 2.5;
+      ctx.setLineDash([]);
+      ctx.beginPath();
+      ctx.roundRect(at.x - at.wide / 2 - 4, at.y - at.tall / 2 - 4, at.wide + 8, at.tall + 8, 8);
+      ctx.stroke();
+    }
     ctx.restore();
   }
 }

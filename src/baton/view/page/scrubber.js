@@ -1,14 +1,17 @@
 // The team through time: drag to any moment, or let it play. Above the handle, how many agents are at work.
 
+import { positionOf, unitOf } from "./axis.js";
 import { h, replace } from "./dom.js";
 import { ink } from "./palette.js";
 import { Surface } from "./surface.js";
 import { count, number, seconds } from "./text.js";
 
+const EDGE = 8; // pixels on either side of the bar, for the thumb
 const SPEEDS = [1, 2, 5, 10, 50];
 
 export class Scrubber {
   constructor(host, scene, window) {
+    this.host = host;
     this.scene = scene;
     this.window = window; // () => [from, to] in units of the axis: what the lanes show
     this.playing = 0;
@@ -19,10 +22,13 @@ export class Scrubber {
     this.fast = h("button", { class: "plain", title: "Speed", on: { click: () => this.faster() } }, "1×");
     this.label = h("div", { class: "moment" });
     this.strip = h("div", { class: "strip" });
-    replace(host, this.button, this.fast, h("div", { class: "track" }, this.strip, this.range), this.label);
+    replace(host, h("div", { class: "steer" }, this.button, this.fast), h("div", { class: "track" }, this.strip, this.range), this.label);
     this.surface = new Surface(this.strip, "", (ctx, width, height) => this.draw(ctx, width, height));
     this.surface.canvas.tabIndex = -1;
+    this.surface.canvas.removeAttribute("role");
+    this.surface.canvas.removeAttribute("aria-label");
     this.surface.canvas.setAttribute("aria-hidden", "true");
+    this.dragged();
     this.off = scene.on((names) => {
       if (names.has("cursor")) this.tell();
       if (names.has("model")) {
@@ -32,6 +38,31 @@ export class Scrubber {
       this.surface.ask();
     });
     this.tell();
+  }
+
+  // The bar is by the axis, as the lanes are; the range beneath it counts events, for keys.
+  dragged() {
+    const { canvas } = this.surface;
+    const go = (event) => {
+      const box = canvas.getBoundingClientRect();
+      const share = Math.max(0, Math.min(1, (event.clientX - box.left - EDGE) / Math.max(1, box.width - 2 * EDGE)));
+      this.go(share >= 1 ? this.scene.model.n : Math.max(1, positionOf(this.scene.axis, share * this.scene.axis.total)));
+    };
+    canvas.addEventListener("pointerdown", (event) => {
+      canvas.setPointerCapture(event.pointerId);
+      this.range.focus({ preventScroll: true });
+      go(event);
+    });
+    canvas.addEventListener("pointermove", (event) => canvas.hasPointerCapture(event.pointerId) && go(event));
+  }
+
+  // As wide as the lanes above it, where there are lanes: then a moment stands in one place.
+  align(frame) {
+    const wide = frame !== null && innerWidth > 760;
+    this.host.classList.toggle("aligned", wide);
+    if (!wide) return;
+    this.host.style.setProperty("--gutter", `${frame.gutter - EDGE}px`);
+    this.host.style.setProperty("--body", `${frame.bodyWidth + 2 * EDGE}px`);
   }
 
   destroy() {
@@ -80,30 +111,39 @@ export class Scrubber {
     const { model, cursor } = this.scene;
     const at = cursor ?? model.n;
     if (Number(this.range.value) !== at) this.range.value = at;
+    this.range.setAttribute("aria-valuetext", `${at} of ${model.n} events`);
     const now = momentOf(this.scene);
     replace(this.label, h("b", {}, `${number(at)} / ${number(model.n)}`), ` events · ${seconds(now.t)} · ${count(now.alive.length, "agent")} alive · ${now.tokens === null ? "tokens not measured" : `${number(now.tokens)} tokens`}`);
   }
 
   draw(ctx, width, height) {
     const { scene } = this;
+    const room = Math.max(1, width - 2 * EDGE);
+    const floor = height - 6;
+    const xOf = (unit) => EDGE + (unit / scene.axis.total) * room;
     ctx.clearRect(0, 0, width, height);
-    const busy = concurrency(scene, Math.max(20, Math.floor(width / 2)));
+    const busy = concurrency(scene, Math.max(20, Math.floor(room / 2)));
     const most = Math.max(1, ...busy);
     ctx.fillStyle = ink("density");
     busy.forEach((n, k) => {
-      const tall = (n / most) * (height - 2);
-      ctx.fillRect((k / busy.length) * width, height - tall, width / busy.length + 0.5, tall);
+      const tall = (n / most) * (floor - 3);
+      ctx.fillRect(EDGE + (k / busy.length) * room, floor - tall, room / busy.length + 0.5, tall);
     });
     const [from, to] = this.window() ?? [0, scene.axis.total];
     if (to - from < scene.axis.total * 0.999) {
       ctx.fillStyle = ink("window");
-      ctx.fillRect((from / scene.axis.total) * width, 0, ((to - from) / scene.axis.total) * width, height);
+      ctx.fillRect(xOf(from), 0, xOf(to) - xOf(from), floor);
     }
-    if (scene.cursor !== null) {
-      const i = Math.min(scene.cursor, scene.model.n - 1);
-      ctx.fillStyle = ink("accent");
-      ctx.fillRect((scene.axis.start[i] / scene.axis.total) * width - 1, 0, 2, height);
-    }
+    const x = xOf(unitOf(scene.axis, scene.cursor ?? scene.model.n));
+    ctx.fillStyle = ink("line");
+    ctx.fillRect(EDGE, floor, room, 2);
+    ctx.fillStyle = ink("accent");
+    ctx.fillRect(EDGE, floor, x - EDGE, 2);
+    if (scene.cursor !== null) ctx.fillRect(x - 1, 0, 2, floor);
+    ctx.beginPath();
+    ctx.arc(x, floor + 0.5, 5.5, 0, Math.PI * 2);
+    ctx.fill();
+    this.host.dataset.x = Math.round(this.surface.canvas.getBoundingClientRect().left + x);
   }
 }
 

@@ -2,6 +2,7 @@
 
 import { spread } from "./colouring.js";
 import { h, replace } from "./dom.js";
+import { money } from "./money.js";
 import { diverging } from "./palette.js";
 import { Table } from "./table.js";
 import { NOT_MEASURED, count, number, seconds, signed, spoken, visible } from "./text.js";
@@ -10,7 +11,7 @@ const MOST_CHANNELS = 6;
 
 export class SummaryView {
   constructor(host, scene) {
-    this.host = h("div", { class: "summary", tabindex: 0 });
+    this.host = h("div", { class: "summary", tabindex: 0, role: "group", "aria-label": "Who earned what" });
     host.append(this.host);
     this.scene = scene;
     this.off = scene.on((names) => (names.has("ledger") || names.has("model")) && this.draw());
@@ -24,7 +25,7 @@ export class SummaryView {
 
   draw() {
     const agents = h("div", {});
-    replace(this.host, this.team(), this.ledger(), h("section", {}, h("h2", {}, "Agents"), agents), this.decisions());
+    replace(this.host, this.team(), this.ledger(), this.cost(), h("section", {}, h("h2", {}, "Agents"), agents), this.decisions());
     this.agents(agents);
   }
 
@@ -43,8 +44,14 @@ export class SummaryView {
         h("td", { class: "num" }, values.length ? signed(sum) : NOT_MEASURED),
         h("td", {}, h("button", { class: "link", on: { click: () => this.scene.set({ colourBy: `channel:${k}` }) } }, "colour by it")));
     });
-    return h("section", {}, h("h2", {}, "Reward and credit"), h("div", { class: "wide" }, h("table", { class: "list" },
+    return h("section", {}, h("h2", {}, "Reward and credit"), h("div", { class: "wide", tabindex: 0, role: "group", "aria-label": "Reward and credit" }, h("table", { class: "list" },
       h("thead", {}, h("tr", {}, ["", "name", "family", "unit", "records", "sum", ""].map((name) => h("th", { class: ["records", "sum"].includes(name) ? "num" : "" }, name)))), h("tbody", {}, rows))));
+  }
+
+  // Asked for once: the price of a trace does not change while it is looked at.
+  cost() {
+    if (this.priced?.model !== this.scene.model) this.priced = { model: this.scene.model, made: money(this.scene.model) };
+    return this.priced.made;
   }
 
   ledger() {

@@ -30,6 +30,7 @@ const VIEWS = {
   summary: ["Who earned what", SummaryView],
   transcript: ["Transcript", TranscriptView],
 };
+const BY_ROLE_FROM = 100; // agents: more rows than anybody looks through
 
 export class TracePage {
   constructor(host, params, context) {
@@ -43,7 +44,7 @@ export class TracePage {
 
   async open() {
     const model = new Model(await this.asked, this.place);
-    this.scene = new Scene(model);
+    this.scene = new Scene(model, { byRole: model.lanes > BY_ROLE_FROM });
     this.build();
     const wanted = this.params.get("event");
     const at = wanted === null ? -1 : model.ids.indexOf(wanted);
@@ -71,7 +72,7 @@ export class TracePage {
       h("button", { role: "tab", "data-view": key, title: `${k + 1}`, on: { click: () => this.show(key) } }, label)));
     this.steering = h("div", {});
     this.bar = h("div", { class: "toolbar" });
-    this.legend = h("div", { class: "legend" });
+    this.legend = h("div", { class: "legend", role: "group", "aria-label": "What the colours mean", tabindex: 0 });
     this.stage = h("div", { class: "stage", role: "tabpanel" });
     this.notice = h("div", {});
     this.detail = h("aside", { class: "detail", "aria-label": "Detail", tabindex: 0 });
@@ -148,7 +149,12 @@ export class TracePage {
     replace(this.stage);
     const [, View] = VIEWS[name];
     this.view = new View(this.stage, this.scene, this.context);
-    this.view.onView = () => this.scrubber.surface.ask();
+    const align = () => this.scrubber.align(this.view instanceof Lanes ? this.view.frame : null);
+    this.view.onView = () => {
+      align();
+      this.scrubber.surface.ask();
+    };
+    if (!(this.view instanceof Lanes)) align();
     for (const tab of this.tabs.children) {
       tab.setAttribute("aria-selected", String(tab.dataset.view === name));
       tab.tabIndex = tab.dataset.view === name ? 0 : -1;
@@ -185,15 +191,15 @@ export class TracePage {
       scene.axisKind === "time" ? toggle("compress idle", scene.compress, (compress) => scene.set({ compress }), "Draw stretches where nobody works short (i)") : null,
       h("label", { class: "field" }, "arrows ", select("Arrows", [{ value: "auto", label: "as they fit" }, { value: "all", label: "all" }, { value: "selected", label: "of the chosen" }], scene.arrows, (arrows) => scene.set({ arrows }))),
       wide ? toggle("fold roles", scene.byRole, (byRole) => scene.set({ byRole, openRoles: new Set() }), "One row for all siblings of a role (r)") : null,
-      h("span", { class: "group" },
-        h("button", { title: "Zoom in (+)", "aria-label": "Zoom in", on: { click: () => this.view.zoom(1.6) } }, "+"),
-        h("button", { title: "Zoom out (−)", "aria-label": "Zoom out", on: { click: () => this.view.zoom(1 / 1.6) } }, "−"),
-        h("button", { title: "All of it (f)", on: { click: () => this.view.fit() } }, "fit")),
     ] : [];
+    const near = this.view?.zoom ? h("span", { class: "group" },
+      h("button", { title: "Zoom in (+)", "aria-label": "Zoom in", on: { click: () => this.view.zoom(1.6) } }, "+"),
+      h("button", { title: "Zoom out (−)", "aria-label": "Zoom out", on: { click: () => this.view.zoom(1 / 1.6) } }, "−"),
+      h("button", { title: "All of it (f)", on: { click: () => this.view.fit() } }, "fit")) : null;
     const critical = scene.model.critical ? toggle("critical path", scene.showCritical, (showCritical) => scene.set({ showCritical }), "The chain that no amount of parallelism shortens (c)") : null;
     const tainted = toggle("taint", scene.taint !== null, (on) => this.setTaint(on), "What strangers’ words may have touched (t)");
     this.hits = h("span", { class: "muted small", role: "status" });
-    replace(this.bar, colour, ["summary", "transcript"].includes(this.name) ? [] : [simple, critical, tainted], search, this.hits);
+    replace(this.bar, colour, ["summary", "transcript"].includes(this.name) ? [] : [simple, near, critical, tainted], search, this.hits);
     legend(this.legend, scene, this.name);
   }
 

@@ -12,11 +12,12 @@ export class SpawnTree {
   constructor(host, scene) {
     this.scene = scene;
     this.open = new Set();
-    this.plane = new Plane(host, "Spawn tree of the agents.", {
+    this.plane = new Plane(host, "Spawn tree of the agents. Arrow keys go from agent to agent, Enter chooses or unfolds.", {
       draw: (ctx, plane) => this.draw(ctx, plane),
       hit: (x, y) => this.hit(x, y),
       press: (node) => this.press(node),
       describe: (node) => this.describe(node),
+      nodes: () => this.nodes.filter((node) => !node.data.hidden).map((node) => ({ thing: node, x: node.y + WIDE / 2, y: node.x, wide: WIDE, tall: ROW - 8 })),
       least: 0.6,
     });
     this.build();
@@ -24,6 +25,14 @@ export class SpawnTree {
       if (names.has("model")) this.build();
       this.plane.surface.ask();
     });
+  }
+
+  zoom(factor) {
+    this.plane.zoom(factor);
+  }
+
+  fit() {
+    this.plane.fit();
   }
 
   destroy() {

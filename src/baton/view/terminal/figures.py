@@ -9,10 +9,12 @@ from statistics import median
 from msgspec import structs
 
 from baton.measure.metrics.scale import Scale
+from baton.measure.prices import CallsCost, TraceCost, together
 from baton.view.terminal.fitting import Line
-from baton.view.text import number, printable
+from baton.view.text import amount, number, printable
 
 NOT_MEASURED = "not measured"
+UNKNOWN = "unknown"
 _NAMES = ("trace_id", "task_id")  # tell traces apart; say nothing of many
 
 
@@ -52,6 +54,31 @@ def spread(scales: Sequence[Scale]) -> dict[str, dict[str, float | int | None]]:
                 "measured": len(known),
             }
     return found
+
+
+def cost_rows(costs: Sequence[TraceCost]) -> list[tuple[str, ...]]:
+    """What traces cost together, by role, and of one trace by agent too; what is not known is unknown, and never 0."""
+    currency = costs[0].currency
+    rows: list[tuple[str, ...]] = [("cost", "calls", "prompt", "of a cache", "completion", currency)]
+    groups = ("roles", "agents") if len(costs) == 1 else ("roles",)
+    for group in groups:
+        parts: dict[str, list[CallsCost]] = {}
+        for one in costs:
+            for name, cost in getattr(one, group).items():
+                parts.setdefault(name, []).append(cost)
+        label = group.removesuffix("s")
+        rows += [
+            _cost_row(f"{label} {printable(name) or 'not told'}", together(some))
+            for name, some in parts.items()
+        ]
+    rows.append(_cost_row("all", together([one.cost for one in costs])))
+    return rows
+
+
+def _cost_row(name: str, cost: CallsCost) -> tuple[str, ...]:
+    counts = (cost.prompt_tokens, cost.cached_tokens, cost.completion_tokens)
+    told = [UNKNOWN if value is None else number(value) for value in counts]
+    return name, f"{cost.calls:,}", *told, UNKNOWN if cost.total is None else amount(cost.total)
 
 
 def _nested(label: str, values: Sequence[Mapping[str, int] | None], side_by_side: bool) -> list[list[str]]:
