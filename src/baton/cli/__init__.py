@@ -51,6 +51,7 @@ COMMANDS: dict[str, str] = {
     "query": "run SQL over sealed traces",
     "reward": "say what traces are worth, by a recipe of reward rules",
     "credit": "say who earned a team's return, by any estimator, from saved traces",
+    "blame": "go from what went wrong in a run back to the decision that is responsible",
     "measure": "fill in the reporting checklist from traces: success, parallelism, overhead, failures, safety",
     "attack": "attack a team by any of eight vectors, each run beside the same one without the attacker's words",
     "train": "make a team better by a recipe, and show where its regret went",
