@@ -10,8 +10,9 @@ import { RunPage } from "./run_page.js";
 import { ask, exported } from "./source.js";
 import { visible } from "./text.js";
 import { TracePage } from "./trace_page.js";
+import { TrainingsPage } from "./trainings_page.js";
 
-const PAGES = { places: PlacesPage, place: RunPage, trace: TracePage, diff: DiffPage, live: LivePage };
+const PAGES = { places: PlacesPage, place: RunPage, trace: TracePage, diff: DiffPage, live: LivePage, runs: TrainingsPage };
 const KEYS = [
   ["← →", "along an agent’s events"], ["↑ ↓", "to the agent above or below"], ["+ −", "zoom"], ["a d w s", "pan"],
   ["f", "all of it"], ["[ ]", "lower or taller rows"], ["1 … 6", "views"], ["c", "critical path"], ["x", "time or sequence"],
@@ -88,6 +89,7 @@ function top(name, params) {
     else if (params.get("place")) crumbs.push(" / ", visible(params.get("place"), 60));
   }
   if (setup?.steer) crumbs.push(h("span", { class: "muted" }, " · "), h("a", { href: "#live", "aria-current": name === "live" ? "page" : null }, "live runs"));
+  if (!exported && setup?.places?.filter((place) => place.training).length > 1) crumbs.push(h("span", { class: "muted" }, " · "), h("a", { href: "#runs", "aria-current": name === "runs" ? "page" : null }, "training runs"));
   const mode = h("button", { class: "plain", title: "Light, dark, or as the system has it", on: { click: () => { nextTheme(); mode.textContent = `◐ ${theme()}`; } } }, `◐ ${theme()}`);
   replace(document.getElementById("top"),
     h("span", { class: "brand" }, h("span", { class: "mark", "aria-hidden": "true" }), "Baton"),

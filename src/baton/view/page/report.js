@@ -6,9 +6,9 @@ import { h, replace } from "./dom.js";
 const SVG = "http://www.w3.org/2000/svg";
 const DRAWN = new Set(["svg", "line", "path", "rect", "circle", "text", "title"]);
 const WRITTEN = new Set(["p", "span", "b", "div", "h1", "h2", "h3", "figure", "figcaption", "table", "thead", "tbody", "tr", "th", "td", "details", "summary", "pre", "code"]);
-const ATTRIBUTES = new Set(["class", "d", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "width", "height", "viewBox", "role", "aria-label", "aria-hidden", "text-anchor", "colspan", "open"]);
+const ATTRIBUTES = new Set(["class", "d", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "width", "height", "viewBox", "role", "aria-label", "aria-hidden", "text-anchor", "colspan", "open", "data-step"]);
 
-function made(element) {
+export function made(element) {
   if (typeof element === "string") return element;
   const [tag, attributes, children] = element;
   const inside = children.map(made);
@@ -16,6 +16,7 @@ function made(element) {
   if (!DRAWN.has(tag) && !WRITTEN.has(tag)) return null;
   const one = DRAWN.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) if (ATTRIBUTES.has(name)) one.setAttribute(name, value);
+  if (attributes["data-step"] !== undefined && tag === "rect") one.addEventListener("click", () => one.dispatchEvent(new CustomEvent("step", { bubbles: true, detail: Number(attributes["data-step"]) })));
   one.append(...inside.filter((child) => child !== null));
   return one;
 }

@@ -13,7 +13,7 @@ export class RunPage {
     this.host = host;
     this.place = params.get("place") ?? "";
     this.context = context;
-    this.filter = { words: "", state: "all", step: "all" };
+    this.filter = { words: "", state: "all", step: params.get("step") ?? "" };
   }
 
   async open() {
@@ -41,7 +41,7 @@ export class RunPage {
 
   build() {
     this.above = h("div", {});
-    this.told = h("div", {});
+    this.told = h("div", { on: { step: (event) => this.fromCurve(event.detail) } });
     this.list = h("div", {});
     this.state = h("span", { class: "muted", role: "status" });
     this.filters = h("div", { class: "toolbar" });
@@ -74,13 +74,27 @@ export class RunPage {
   drawFilters() {
     const search = h("input", { type: "search", placeholder: "find traces…", "aria-label": "Find traces", value: this.filter.words, on: { input: (event) => this.narrow({ words: event.target.value }) } });
     const state = select("State", [{ value: "all", label: "all" }, { value: "finished", label: "finished" }, { value: "live", label: "not finished" }, { value: "best", label: "best tenth" }, { value: "worst", label: "worst tenth" }], this.filter.state, (value) => this.narrow({ state: value }));
+    const step = this.training ? h("label", { class: "field" }, "step ", h("input", { type: "number", min: 0, size: 6, "aria-label": "Step", value: this.filter.step, on: { input: (event) => this.atStep(event.target.value) } })) : null;
     this.compare = h("button", { disabled: true, on: { click: () => this.diff() } }, "compare two");
-    replace(this.filters, search, h("label", { class: "field" }, "show ", state), this.compare, h("span", { class: "muted small" }, "tick two traces, here or in two places, to compare them"));
+    replace(this.filters, search, h("label", { class: "field" }, "show ", state), step, this.compare, h("span", { class: "muted small" }, "tick two traces, here or in two places, to compare them"));
   }
 
   narrow(changes) {
     Object.assign(this.filter, changes);
     this.fillTable();
+  }
+
+  // The traces that one step played: from its number, or from a press on a curve above.
+  atStep(step) {
+    this.context.remember({ step: step === "" ? null : step });
+    this.narrow({ step: String(step) });
+  }
+
+  fromCurve(step) {
+    this.atStep(step);
+    this.drawFilters();
+    this.fillTable();
+    document.getElementById("report-traces").scrollIntoView({ block: "start" });
   }
 
   pick(id) {
@@ -105,6 +119,7 @@ export class RunPage {
   fillTable() {
     const words = this.filter.words.toLowerCase().split(/\s+/).filter(Boolean);
     let rows = this.rows.filter((row) => words.every((word) => `${row.id} ${row.task} ${row.topology} ${row.step ?? ""}`.toLowerCase().includes(word)));
+    if (this.training && this.filter.step !== "") rows = rows.filter((row) => row.step === Number(this.filter.step));
     if (this.filter.state === "finished") rows = rows.filter((row) => row.finished);
     if (this.filter.state === "live") rows = rows.filter((row) => !row.finished);
     if (["best", "worst"].includes(this.filter.state)) {

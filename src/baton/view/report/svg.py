@@ -237,13 +237,18 @@ def _hovers(
     frame: _Frame, places: Sequence[float], series: Sequence[Series], kept: Sequence[int], along: str
 ) -> str:
     """Over every step a strip that says its numbers."""
+
+    def marked(place: float) -> str:
+        return f' data-step="{place:.0f}"' if along == "step" else ""
+
     drawn = []
     wide = (frame.right - _LEFT) / max(1, len(kept))
     for i in kept:
         said = ", ".join(f"{printable(each.name)} {_valued(each, i)}" for each in series)
         x = frame.x(places[i]) - wide / 2
         drawn.append(
-            f'<rect class="hover" x="{x:.1f}" y="{_TOP}" width="{wide:.1f}" height="{frame.bottom - _TOP}">'
+            f'<rect class="hover"{marked(places[i])} x="{x:.1f}" y="{_TOP}" width="{wide:.1f}" '
+            f'height="{frame.bottom - _TOP}">'
             f"<title>{escape(along)} {shown(places[i])}: {escape(said)}</title></rect>"
         )
     return "".join(drawn)

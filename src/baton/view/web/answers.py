@@ -29,7 +29,7 @@ from baton.view.web.fork_desk import ForkDesk, save_fork
 from baton.view.web.noted import NoteChange, change_note, notes_of
 from baton.view.web.picture import picture
 from baton.view.web.places import Place, modified
-from baton.view.web.run_answers import run_answer, run_stamp
+from baton.view.web.run_answers import run_answer, run_stamp, trainings_answer
 from baton.view.web.table_answers import TableAnswers
 from baton.view.web.taint_overlay import overlay
 from baton.view.web.traces import Library
@@ -79,6 +79,7 @@ class Answers:
             "forking": lambda query: self._desk.told(_text(query, "job")),
             "words": self._words,
             "live": lambda _query: self.command.live(),
+            "trainings": self._trainings,
             "standing": lambda query: self.command.standing(_text(query, "place"), _text(query, "id")),
             "notes": lambda query: notes_of(self._path(query), _text(query, "id")),
             "transcript": self._transcript,
@@ -92,6 +93,7 @@ class Answers:
             "places": lambda _query: _stamped(self._setup({})["places"]),
             "rows": lambda query: self._library.rows_stamp(_text(query, "place")),
             "live": lambda _query: self.command.live_stamp(),
+            "trainings": lambda _query: _stamped([run_stamp(each.path) for each in self._all_training()]),
             "standing": lambda query: self.command.standing_stamp(_text(query, "place"), _text(query, "id")),
             "training": lambda query: run_stamp(self._training_place(query).path),
             "trace": lambda query: self._library.stamp(_text(query, "place"), _text(query, "id")),
@@ -165,6 +167,15 @@ class Answers:
 
     def _training(self, query: Query) -> dict[str, Any]:
         return run_answer(self._training_place(query).path, query.get("stamp", ""))
+
+    def _trainings(self, query: Query) -> dict[str, Any]:
+        """All training runs, and the curves of those that are named."""
+        return trainings_answer(
+            [(place.key, place.path) for place in self._all_training()], query.get("runs", "")
+        )
+
+    def _all_training(self) -> list[Place]:
+        return [place for place in self._library.places() if place.training]
 
     def _training_place(self, query: Query) -> Place:
         place = self._library.place(_text(query, "place"))

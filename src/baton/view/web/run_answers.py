@@ -6,13 +6,19 @@ one: a text, or [tag, attributes, children]. What it does not know, it leaves ou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from baton.errors import FormatError, UsageError
 from baton.view.report.run_figures import read_run
 from baton.view.report.sections import SECTIONS, heading
+from baton.view.report.side_by_side import MOST_DRAWN, compared, overlaid
 
 Element = str | list[Any]
 
@@ -37,6 +43,24 @@ def run_answer(folder: Path, stamp: str) -> dict[str, Any]:
             {"key": key, "title": title, "body": elements(write(run))} for key, title, write in SECTIONS
         ],
     }
+
+
+def trainings_answer(places: Sequence[tuple[str, Path]], named: str) -> dict[str, Any]:
+    """A line about each run, and the curves of those that are named (as a JSON list) in one plot."""
+    try:
+        wanted = msgspec.json.decode(named, type=list[str]) if named else []
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise UsageError(f"runs is {named[:80]!r}; expected a list of names.") from None
+    if len(wanted) > MOST_DRAWN:
+        raise UsageError(
+            f"{len(wanted)} runs are to be drawn in one plot; at most {MOST_DRAWN} can be told apart."
+        )
+    runs = []
+    for key, path in places:
+        if key in wanted:
+            with suppress(FormatError):
+                runs.append((key, read_run(path)))
+    return {"runs": compared(places), "plots": elements(overlaid(runs)) if runs else []}
 
 
 def elements(html: str) -> list[Element]:
