@@ -134,7 +134,8 @@ def _critic(
     recipe: Recipe, policies: Mapping[str, Policy], reward: RewardOf, constraints: Constraints | None
 ) -> Critic:
     """The recipe's critic; where costs are priced, one that keeps them apart from what is earned."""
-    if constraints is not None and recipe.critic is not None and recipe.critic.kind == "table":
+    part = recipe.critic
+    if constraints is not None and part is not None and part.kind == "table":
         from baton.learn.constraint.constraints import PricedCritic
 
         return PricedCritic(recipe, policies, reward, constraints)

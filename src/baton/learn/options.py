@@ -198,7 +198,8 @@ def option_rows(
     cut_weight: float = 1.0,
     weights: Sequence[float] | None = None,
 ) -> list[Row]:
-    """One row for each option of each situation in which one of `decisions` was made. `tokenizers` by policy.
+    """One row for each option of each situation in which one of `decisions` was made, or a player returned its move,
+    which is none of the five. `tokenizers` by policy.
 
     Situations of rollouts that a budget cut off count `cut_weight`, and those of each trace its weight, where given. Of
     one that was met several times the first trace tells the chances.
@@ -209,7 +210,9 @@ def option_rows(
         if not level:
             continue
         for place, event in enumerate(trace.events):
-            if event.choice is None or event.status != "ok" or event.decision not in decisions:
+            if event.choice is None or event.status != "ok":
+                continue
+            if event.decision not in decisions and (event.type, event.decision) != ("return", "none"):
                 continue
             asked = None if event.option_propensities is None else Asked.at(trace, event)
             if asked is not None and asked.policy in tokenizers:

@@ -189,6 +189,9 @@ class CriticPart(_Part, frozen=True, kw_only=True):
     critic of another package."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Of a critic of another package."""
+    returns: Literal["team", "seat"] = "team"
+    """Of the table: what a choice is judged by, what the team earned or what the chooser's role did (its agents' own
+    rewards), for games in which one wins what another loses."""
     view: Literal["central", "local"] = "central"
     steps: Whole = 20
     learning_rate: Rate = 1e-3

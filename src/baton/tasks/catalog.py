@@ -18,6 +18,7 @@ from baton.tasks.agentdojo.package import PREFIX as AGENTDOJO
 from baton.tasks.agentdojo.package import SUITES, VERSION, SuiteName
 from baton.tasks.formalise import Formalise
 from baton.tasks.game_task import GameTask
+from baton.tasks.inspection import Inspection
 from baton.tasks.jsonl import JsonlTask
 from baton.tasks.kuhn_poker import KuhnPoker
 from baton.tasks.reasoning import FAMILIES, ReasoningTask
@@ -98,6 +99,7 @@ def _agentdojo(suite: SuiteName) -> Callable[..., Task]:
 TASKS: dict[str, Callable[..., Task]] = {
     ShardSum.name: ShardSum,
     KuhnPoker.name: KuhnPoker,
+    Inspection.name: Inspection,
     VotersTask.name: VotersTask,
     Formalise.name: Formalise,
     JsonlTask.name: JsonlTask,

@@ -164,6 +164,11 @@ def check_constraints(recipe: Recipe) -> None:
             '[[constraints]] price what the team earns, and a critic of kind "agents" splits it without the price. '
             'Write kind = "table" or "network" under [critic].'
         )
+    if critic is not None and critic.returns == "seat":
+        raise UsageError(
+            '[[constraints]] price what the team earns, and critic.returns = "seat" judges each role by its own. '
+            "Leave one of them out."
+        )
     if critic is not None and critic.kind == "table" and critic.backup in ("best", "best-first"):
         raise UsageError(
             f'critic.backup is "{critic.backup}", and the best for reward and the best for a cost are two plays. '

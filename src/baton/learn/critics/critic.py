@@ -84,4 +84,8 @@ def make_critic(recipe: Recipe, policies: Mapping[str, Any], reward: RewardOf) -
     """The critic that a recipe asks for; `reward` is what a trace earned."""
     if recipe.critic is None:
         return NoCritic()
+    if recipe.critic.kind == "table" and recipe.critic.returns == "seat":
+        from baton.learn.critics.seats import SeatsCritic  # nobody else meets it
+
+        return SeatsCritic(recipe, policies)
     return cast(Critic, registry.resolve("critic", recipe.critic.kind)(recipe, policies, reward))
