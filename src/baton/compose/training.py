@@ -209,6 +209,10 @@ def check_trainable(
             from baton.compose.program_stage import check_without_forks
 
             check_without_forks(now, scoring.rules)
+        if now.acts:
+            from baton.learn.acting import check_acts
+
+            check_acts(now, scoring.rules)
         phases.append(Phase(span=span, scoring=scoring, loss=loss))
     if recipe.constraints:
         from baton.learn.constraint.constraints import check_constraints
@@ -304,8 +308,11 @@ def open_run(
     recipe = recipe or _recipe(out, trust=trust)
     place = checkpoint.latest(folder.checkpoints, progress)
     trainer = make_trainer(recipe, own, progress=progress, restored=True)
-    trainer.recall(checkpoint.restore(place, trainer.policies))
-    return Session(trainer, folder, name=told["recipe"], note=progress)
+    saved = checkpoint.restore(place, trainer.policies)
+    trainer.recall(saved)
+    session = Session(trainer, folder, name=told["recipe"], note=progress)
+    session.recall(saved.remembered)
+    return session
 
 
 def go_on(

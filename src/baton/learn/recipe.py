@@ -363,6 +363,22 @@ class PhasePart(_Part, frozen=True, kw_only=True):
     """Settings that are otherwise in these steps, by path: "train.learning_rate" = 1e-4, "loss.kind" = "dpo"."""
 
 
+class ActPart(_Part, frozen=True, kw_only=True):
+    """What is done when a monitor begins to warn, besides warning (see `baton.learn.acting`)."""
+
+    monitor: str
+    do: Literal["stop", "lower", "off", "roll-back"]
+    """End the run; lower a weight or the rate; switch a term off; weights of an earlier step."""
+    what: str = ""
+    """Of lower and off: a term of the reward, or train.learning_rate."""
+    by: Annotated[float, Meta(gt=0, lt=1)] = 0.5
+    """What is left of it; of roll-back: of the rate of learning."""
+    steps: Count = 1
+    """Of roll-back: at least so many steps back, to a checkpoint that is kept."""
+    times: Count = 1
+    """At most so often in a run."""
+
+
 class EvalPart(_Part, frozen=True, kw_only=True):
     """What is measured before and after."""
 
@@ -402,6 +418,8 @@ class Recipe(_Part, frozen=True, kw_only=True):
     scale: ScalePart = ScalePart()
     train: TrainPart = TrainPart()
     eval: EvalPart = EvalPart()
+    acts: tuple[ActPart, ...] = ()
+    """What monitors do besides warning."""
     phases: tuple[PhasePart, ...] = ()
     """One after the other; empty: the whole run is one."""
 

@@ -115,6 +115,8 @@ class Trainer:
         self._given = self.critic.given()
         self._given |= stop_settings(self.stage.game, self.policies, recipe.pack.max_tokens)
         self._packed = Packed(**structs.asdict(recipe.pack))
+        self.rate_factor = 1.0
+        """What is left of the recipe's rates of learning, where a monitor lowered them."""
         self._references: dict[str, Any] = {}
         """Policy -> what the phase takes KL and preferences to, where it does."""
         self._enter(0)
@@ -499,7 +501,7 @@ class Trainer:
         """Give optimisers the recipe's rates of learning: those that were restored have the ones of before."""
         for name, policy in self.policies.items():
             rate = self.recipe.policies[name].learning_rate
-            policy.set_rate(self.recipe.train.learning_rate if rate is None else rate)
+            policy.set_rate((self.recipe.train.learning_rate if rate is None else rate) * self.rate_factor)
 
     def recall(self, saved: Saved) -> None:
         """What `remembered` and `kept_groups` gave, at their step."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from baton.errors import BatonError, UsageError
+from baton.learn.recipe import Recipe
 from baton.learn.run import checkpoint
 from baton.learn.run.evaluate import (
     NotAlone,
@@ -35,6 +36,9 @@ from baton.learn.stage import Unanswered, collecting_seldom
 from baton.learn.trainer import Diverged, Trainer
 from baton.trace.outcome import task_return
 from baton.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from baton.learn.acting import Acting
 
 EXAMPLES = 4
 """Traces kept of what a team does before and after."""
@@ -56,6 +60,7 @@ class Session:
         """The step that it went on after; None: it began here."""
         self._began = time.monotonic()
         self._loggers = Loggers(trainer.recipe, folder.path, folder.told, note)
+        self._acting = _acting(trainer.recipe)
         self._profile: Any = None
         """What times the run, where that was asked for."""
 
@@ -123,6 +128,8 @@ class Session:
 
     def _step(self) -> dict[str, Any]:
         made = self.trainer.step()
+        if self._acting is not None:
+            made = self._acting.after(made, self.trainer, self.folder.checkpoints)
         line = {
             **made.metrics,
             "seconds": self._seconds + time.monotonic() - self._began,
@@ -134,12 +141,22 @@ class Session:
         every = self.recipe.train.checkpoint_every
         if line["step"] % every == 0 or line["step"] == self.recipe.train.steps:
             self.checkpoint()
+        if self._acting is not None and self._acting.stopping is not None:
+            self.checkpoint()
+            raise self._acting.stopped()
         return line
+
+    def recall(self, remembered: Mapping[str, Any]) -> None:
+        """What a checkpoint keeps of the run beside its trainer."""
+        if self._acting is not None and "acting" in remembered:
+            self._acting.load_state_dict(remembered["acting"], self.trainer)
 
     def checkpoint(self) -> Path:
         """What a run can go on from: refused where the critic has diverged, so that the one before stays the last."""
         trainer = self.trainer
         remembered = trainer.remembered()
+        if self._acting is not None:
+            remembered["acting"] = self._acting.state_dict()
         if not checkpoint.finite(remembered):
             raise Diverged(
                 f"the critic's weights are no numbers any more after step {trainer.step_number}: the run has diverged. "
@@ -233,6 +250,15 @@ class Session:
         self._loggers.close()
         self.trainer.close()
         self.folder.close()
+
+
+def _acting(recipe: Recipe) -> Acting | None:
+    """What monitors may do; None: they warn and no more."""
+    if not recipe.acts:
+        return None
+    from baton.learn.acting import Acting  # nobody else meets it
+
+    return Acting(recipe.acts)
 
 
 def _flat(line: dict[str, Any], prefix: str = "") -> dict[str, float]:
