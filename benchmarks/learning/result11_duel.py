@@ -4,9 +4,9 @@ python benchmarks/learning/result11_duel.py [--quick] [--seeds 10] [--kept]
 
 The inspection game (Dresher 1962), 4 messages and 2 checks: value to the attacker 3/11. Both seats are tables of
 chances; an update plays 64 games, and every option moves by what was earned after it of late. Exact: what a best reply
-to each seat wins beyond the value, averaged over the seats (0 only at the equilibrium), and what play is worth. Softened
-play comes to rest near the equilibrium, off it by what the softness allows: the exact equilibrium of play softened by
-as much is printed beside.
+to each seat wins beyond the value, averaged over the seats (0 only at the equilibrium), and what play is worth.
+Softened play comes to rest near the equilibrium, off it by what the softness allows: the exact equilibrium of play
+softened by as much is printed beside.
 
 mirror descent   logits <- (1 - forget) logits + step x gap, as the recipe attack-defend (train.options = "all")
 best replies     the better move of late, whatever it was before: each chases the other
@@ -24,8 +24,8 @@ from runs import Job, Record, main, markdown, shown
 from baton.tasks.inspection import best_reply, exploitability, value, worth
 
 MESSAGES, CHECKS = 4, 2
-GAMES, UPDATES, EVERY = 64, 400, 10
-FORGET, MOVE, RECENT, STEP = 0.02, 0.2, 0.8, 0.3
+GAMES, UPDATES, EVERY = 64, 800, 20
+FORGET, MOVE, RECENT, STEP = 0.005, 0.05, 0.5, 0.3
 TEMPERATURE = FORGET / MOVE
 ARMS = ("mirror descent", "best replies", "gradient", "defender alone")
 Spot = tuple[str, int, int]
@@ -85,7 +85,7 @@ class Duel:
                 self.logits[spot] = (1 - FORGET) * self.logits.get(spot, 0.0) + MOVE * gap
 
     def _gap(self, spot: Spot) -> float:
-        """What the move that is not quiet is worth more, by what is known; 0 before both were tried, or where one was not of late."""
+        """What the move that is not quiet is worth more, by what is known; 0 where one was not tried of late."""
         (quiet, quiets), (other, others) = self.known[spot]
         return float(other / others - quiet / quiets) if quiets > 0.1 and others > 0.1 else 0.0
 

@@ -200,6 +200,9 @@ class CriticPart(_Part, frozen=True, kw_only=True):
     backup: Literal["policy", "best", "best-first", "return"] = "policy"
     """Of the table: whether later choices are taken as the policy makes them, at their best, at their best first and
     as the policy makes them in the end, or as they turned out."""
+    fade: Share = 0.0
+    """Of the table: how much of what was counted fades at each step, where what follows a choice changes with how
+    others play."""
     entropy_bonus: NotNegative = 0.0
     """Of the table: how much, in units of return, trying all options is worth; it falls to zero over the run."""
     optimism: NotNegative = 0.0

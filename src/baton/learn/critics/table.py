@@ -129,9 +129,9 @@ _LEAST = 1e-6
 class _Cell(Struct):
     """What followed one option of one situation."""
 
-    count: int = 0
+    count: float = 0
     reward: float = 0.0
-    after: dict[bytes, int] = {}
+    after: dict[bytes, float] = {}
 
 
 class TableCritic:
@@ -148,6 +148,7 @@ class TableCritic:
         reward: RewardOf = team_return,
         ask: Ask | None = None,
         earned: Callable[[Trace], Mapping[str, float]] | None = None,
+        fade: float = 0.0,
     ) -> None:
         self.prior = prior
         self.backup = backup
@@ -159,6 +160,7 @@ class TableCritic:
         self.ask = ask
         self.earned = earned
         """Event -> what it earned, where that is not what the task wrote onto its steps."""
+        self.fade = fade
         self._cells: dict[bytes, list[_Cell]] = {}
         self._chances: dict[bytes, tuple[float, ...]] = {}
         self._asked: dict[bytes, Asked] = {}
@@ -187,12 +189,15 @@ class TableCritic:
             num_steps=recipe.train.steps,
             reward=reward,
             ask=ask,
+            fade=part.fade,
         )
 
     def observe(self, traces: Iterable[Trace]) -> None:
         """Count a step's traces and solve anew."""
         self._num_observed += 1
         self._points = {}
+        if self.fade:
+            self._forget()
         fresh: set[bytes] = set()
         for trace in traces:
             points = self._points[trace.trace_id] = self._choice_points(trace)
@@ -215,6 +220,14 @@ class TableCritic:
                 self._depth[point.situation] = max(self._depth.get(point.situation, 0), depth)
         self._ask_again(fresh)
         self._solve()
+
+    def _forget(self) -> None:
+        """What was counted counts less."""
+        left = 1 - self.fade
+        for cells in self._cells.values():
+            for cell in cells:
+                cell.count, cell.reward = cell.count * left, cell.reward * left
+                cell.after = {key: count * left for key, count in cell.after.items()}
 
     def _choice_points(self, trace: Trace) -> list[ChoicePoint]:
         return choice_points(trace, self.reward, None if self.earned is None else self.earned(trace))
