@@ -2,10 +2,10 @@
 
 Where one role wins what another loses there is no return of a team to learn from. Each role's counts are of what its
 own agents were rewarded with. Values are means of all that was earned from a choice on (`backup = "return"`): what
-others chose at the same moment is not in what a player is shown, so no table can go from one player's choice to the next
-one's. As the others' play changes, old counts mislead, and `critic.fade` lets them fade. Small soft steps towards such
-values (`train.options = "all"` with `forget`) are mirror descent towards uniform play, which comes to rest in two-player
-zero-sum games, near the equilibrium; best replies to the latest play chase each other.
+others chose at the same moment is not in what a player is shown, so no table can go from one player's choice to the
+next one's. As the others' play changes, old counts mislead, and `critic.fade` lets them fade. Small soft steps towards
+such values (`train.options = "all"` with `forget`) are mirror descent towards uniform play, which comes to rest in
+two-player zero-sum games, near the equilibrium; best replies to the latest play chase each other.
 
 Source: magnetic mirror descent, Sokota et al., ICLR 2023 [A].
 """
