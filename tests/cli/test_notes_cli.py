@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -140,3 +142,20 @@ def test_where_there_is_no_trace_there_are_no_notes(
     typed(capsys, tmp_path / "nowhere", "--add", "x", code=2)
     typed(capsys, tmp_path, "--add", "x", code=2)
     assert list(tmp_path.parent.glob("*.notes")) == []
+
+
+def test_the_viewers_page_has_commands_and_prices_that_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "shard-sum", "--out", "runs/sum"]) == 0
+    text = (Path(__file__).parents[2] / "docs" / "viewer.md").read_text("utf-8")
+    commands = re.findall(r"^baton notes .*$", text, re.MULTILINE)
+    assert len(commands) == 6
+    for line in commands:
+        assert main(shlex.split(line, comments=True)[1:]) == 0, line
+    (prices,) = re.findall(r"^```toml\n(currency.*?)^```", text, re.MULTILINE | re.DOTALL)
+    Path("prices.toml").write_text(prices, "utf-8")
+    capsys.readouterr()
+    assert main(["show", "runs/sum", "--prices", "prices.toml"]) == 0
+    assert " USD in all, most in " in capsys.readouterr().out

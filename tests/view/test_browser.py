@@ -2,6 +2,7 @@
 
 The pictures of the documentation come from here too, of a team's trace and of a real training run:
     BATON_SCREENSHOTS=docs/images BATON_RUN=runs/flagship python -m pytest tests/view/test_browser.py -k Pictures
+    BATON_SCREENSHOTS=docs/images python -m pytest tests/view/test_trace_browser.py -k Pictures
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from viewer_runs import credited, hostile, imported, more_training, odd, run_tea
 import team_trace
 from baton.cli import main
 from baton.cli.view import attached
+from baton.measure.prices import PriceTable
 from baton.trace import Trace, read, write
 from baton.view.web.server import listen, make_app, server_of
 from baton.view.web.traces import Library
@@ -57,11 +59,11 @@ def big_trace() -> Trace:
 class Site:
     """A viewer on this machine with something of everything."""
 
-    def __init__(self, folder: Path, *, fill: bool = True) -> None:
+    def __init__(self, folder: Path, *, fill: bool = True, prices: PriceTable | None = None) -> None:
         self.folder = folder
         if fill:
             self.fill(folder)
-        app = make_app(Library([folder]), attached(forks=True))
+        app = make_app(Library([folder]), attached(forks=True, prices=prices))
         at = listen(0)
         self.address = f"http://127.0.0.1:{at.getsockname()[1]}/"
         self.server = server_of(app)
@@ -356,7 +358,7 @@ class TestDiffAndFork:
     def test_forking_from_the_page(self, tab: Tab, site: Site) -> None:
         page = tab.open(site.trace(event="lead1.worker1#2"))
         page.click("summary >> text=What if")
-        page.fill("textarea", "0")
+        page.fill(".fork textarea", "0")
         page.click("text=Edit and run again")
         page.wait_for_selector(".diff-page")
         assert "shared reward 1 → 0" in text(page, ".lead")
@@ -568,22 +570,6 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.mark.skipif(SHOTS is None or RUN is None, reason="pictures are taken on demand")
 class TestPictures:
-    def test_a_team(self, chromium: Any, gallery: Site) -> None:
-        for size, scheme, event, name in (
-            (WIDE, "light", None, "lanes"),
-            (PHONE, "dark", None, "lanes-phone"),
-            (WIDE, "dark", "lead1.worker1#2", "detail-dark"),
-            (WIDE, "light", "lead1.worker1#2", "fork"),
-        ):
-            tab = Tab(chromium, gallery, size, scheme)
-            page = tab.open(gallery.trace(place="team.jsonl", **({"event": event} if event else {})))
-            if name == "fork":
-                page.click("summary >> text=What if")
-                page.fill("textarea", "0")
-                page.locator(".fork .row >> nth=-1").scroll_into_view_if_needed()
-            tab.shot(name)
-            tab.context.close()
-
     def test_a_training_run(self, chromium: Any, gallery: Site) -> None:
         tab = Tab(chromium, gallery, WIDE, "dark")
         page = tab.open(gallery.page("place", "flagship"))

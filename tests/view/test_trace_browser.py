@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
-from test_browser import PHONE, TEAM, WIDE, Site, Tab, chromium, site, tab, text, until
+from test_browser import PHONE, SHOTS, TEAM, WIDE, Site, Tab, chromium, site, tab, text, until
+from viewer_runs import run_team
 
-from baton.trace import read
+from baton.measure.prices import Price, PriceTable
+from baton.trace import Trace, read, write
+from baton.trace.formats.sqlite.store_read import read_store
+from baton.trace.notes import Notebook
+from baton.view.headline import titled
 
 __all__ = ["chromium", "site", "tab"]  # fixtures
 
 LARGE = {"width": 1920, "height": 1200}
 AXE = files(pytest.importorskip("axe_playwright_python")).joinpath("axe.min.js").read_text("utf-8")
+
+
+def read_training(site: Site, trace_id: str) -> Trace:
+    (found,) = read_store(site.folder / "training" / "traces" / "run.db", [trace_id])
+    return found
 
 
 class TestHeadline:
@@ -230,12 +242,14 @@ class TestLanesTellTheTruth:
         until(page, "document.querySelector('.moment').textContent.startsWith('30 / 30')")
 
     def test_a_decision_not_to_spawn_is_not_titled_spawn(self, tab: Tab, site: Site) -> None:
-        page = tab.open(site.page("trace", "training", id="after-0", view="transcript"))
-        page.wait_for_selector(".headline .told")
+        tab.page.goto(site.page("trace", "training", id="after-0", view="transcript"))
+        page = tab.page
+        page.wait_for_selector(".entry")
         titles = page.locator(".entry header .link[title]").all_inner_texts()
-        decided = [title for title in titles if "stop none" in title or title.startswith("spawn?")]
-        assert all(not title.startswith("spawn:") for title in titles)
-        assert decided or "spawn" in " ".join(titles)
+        events = read_training(site, "after-0").events
+        assert titles == [titled(event) for event in events]
+        asked = [title for event, title in zip(events, titles, strict=True) if event.decision == "spawn"]
+        assert "spawn decision" not in asked, "what was chosen is told"
 
     def test_a_thousand_agents_open_folded_by_role(self, tab: Tab, site: Site) -> None:
         page = tab.open(site.trace("team-20000", "big.jsonl"))
@@ -258,3 +272,85 @@ class TestLanesTellTheTruth:
         for name in ("Zoom in", "Zoom out"):
             page.click(f"button[aria-label='{name}']")
         page.click("text=fit >> nth=0")
+
+
+class TestPhone:
+    @pytest.mark.parametrize("tab", [(PHONE, "light")], indirect=True)
+    def test_everything_can_be_reached(self, tab: Tab, site: Site) -> None:
+        page = tab.open(site.trace())
+        page.click(".toolbar >> text=in short, notes")
+        page.wait_for_selector(".detail.open >> text=The team")
+        assert page.is_visible("[aria-label='Note on the trace']")
+        page.click(".detail .close")
+        until(page, "!document.querySelector('.detail.open')")
+        for view in ("graph", "tree", "network", "summary", "transcript", "lanes"):
+            page.click(f"[role=tab][data-view={view}]")
+            page.wait_for_selector(f".stage[data-view={view}]")
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
+        page.click("text=taint")
+        page.wait_for_selector(".detail.open >> text=Taint")
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("site") / "runs"
+    folder.mkdir()
+    team = run_team("shard-sum", "hierarchical", 3)
+    write(team, folder / "team.jsonl")
+    Notebook(folder / "team.jsonl").add(
+        team.trace_id,
+        event="lead1#1",
+        text="Could have read both shards itself.",
+        labels=("too many",),
+        by="ada",
+    )
+    made = Site(
+        folder, fill=False, prices=PriceTable(models={"reference": Price(prompt=2.5, completion=10.0)})
+    )
+    Path(str(SHOTS)).mkdir(parents=True, exist_ok=True)
+    yield made
+    made.close()
+
+
+@pytest.mark.skipif(SHOTS is None, reason="pictures are taken on demand")
+@pytest.mark.parametrize(
+    ("size", "scheme", "query", "name"),
+    [
+        (WIDE, "light", {}, "lanes"),
+        (PHONE, "dark", {}, "lanes-phone"),
+        (WIDE, "dark", {"event": "lead1.worker1#2"}, "detail-dark"),
+        (WIDE, "light", {"event": "lead1.worker1#2"}, "fork"),
+        (WIDE, "dark", {"view": "transcript", "event": "lead1#1"}, "transcript-dark"),
+        (PHONE, "light", {"view": "transcript"}, "transcript-phone"),
+        (WIDE, "light", {"view": "summary"}, "cost"),
+        (WIDE, "light", {"event": "lead1#1"}, "notes"),
+    ],
+)
+class TestPictures:
+    def test_of_a_team(
+        self,
+        chromium: Any,
+        gallery: Site,
+        size: dict[str, int],
+        scheme: str,
+        query: dict[str, str],
+        name: str,
+    ) -> None:
+        tab = Tab(chromium, gallery, size, scheme)
+        page = tab.page
+        page.goto(gallery.trace(place="team.jsonl", **query))
+        page.wait_for_selector(".headline .told")
+        if name == "fork":
+            page.click("summary >> text=What if")
+            page.fill(".fork textarea", "0")
+            page.locator(".fork .row >> nth=-1").scroll_into_view_if_needed()
+        if name == "transcript-dark":
+            page.click("text=thoughts")
+        if name == "cost":
+            page.wait_for_selector(".money table")
+            page.locator(".money").scroll_into_view_if_needed()
+        if name == "notes":
+            page.wait_for_selector(".note")
+            page.locator(".note-form").scroll_into_view_if_needed()
+        tab.shot(name)
+        tab.context.close()

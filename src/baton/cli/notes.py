@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Notes lie in NAME.notes beside PLACE, and never in a trace. The viewer shows and writes the same.\n\n"
         "examples:\n"
         "  baton notes runs/sum\n"
-        '  baton notes runs/sum --add "read the wrong shard" --event lead1#1 --label bad --score=-1\n'
+        '  baton notes runs/sum --add "read the wrong shard" --event orchestrator#1 --label bad --score=-1\n'
         "  baton notes runs/sum --answer 939\n"
         "  baton notes runs/sum --remove 3f9a1c22d4e0\n"
         "  baton notes runs/sum --rewards noted.jsonl --worth good=1 --worth bad=-1\n"

@@ -117,9 +117,9 @@ def _cost(trace: Trace, prices: PriceTable | None) -> list[Piece]:
     if bill.known is not None and bill.dearest is not None:
         about = "~" if bill.estimated else ""
         whole = (
-            f"it cost {about}{money(bill.cost.total, bill.currency)}"
+            f"{about}{money(bill.cost.total, bill.currency)} in all"
             if bill.cost.total is not None
-            else f"it cost at least {about}{money(bill.known, bill.currency)} ({bill.why_not})"
+            else f"at least {about}{money(bill.known, bill.currency)} ({bill.why_not})"
         )
         dearest = next((event for event in trace.events if event.call == bill.dearest), None)
         return [

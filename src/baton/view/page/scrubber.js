@@ -22,7 +22,7 @@ export class Scrubber {
     this.fast = h("button", { class: "plain", title: "Speed", on: { click: () => this.faster() } }, "1×");
     this.label = h("div", { class: "moment" });
     this.strip = h("div", { class: "strip" });
-    replace(host, h("div", { class: "steer" }, this.button, this.fast), h("div", { class: "track" }, this.strip, this.range), this.label);
+    replace(host, h("div", { class: "player" }, this.button, this.fast), h("div", { class: "track" }, this.strip, this.range), this.label);
     this.surface = new Surface(this.strip, "", (ctx, width, height) => this.draw(ctx, width, height));
     this.surface.canvas.tabIndex = -1;
     this.surface.canvas.removeAttribute("role");

@@ -125,10 +125,19 @@ export class TracePage {
   }
 
   showDetail() {
-    this.detail.classList.toggle("open", this.scene.selected !== null);
+    if (this.scene.selected !== null) this.sheet = false;
+    this.detail.classList.toggle("open", this.scene.selected !== null || this.sheet === true);
     if (this.scene.selected === null && this.scene.taint) taintPanel(this.detail, this.scene);
     else if (this.scene.selected === null && this.scene.cursor !== null) this.showMoment();
     else showDetail(this.detail, this.scene, { fork: this.context.setup.fork, open: (id) => this.context.go("diff", { ...this.place, place2: this.place.place, id2: id }) });
+    if (this.scene.selected === null) this.detail.prepend(h("button", { class: "plain close", "aria-label": "Close", on: { click: () => this.lay(false) } }, "✕"));
+  }
+
+  // On a phone, what stands beside the views lies over them when it is asked for.
+  lay(open) {
+    this.sheet = open;
+    this.detail.classList.toggle("open", open);
+    if (open) this.detail.focus();
   }
 
   // While the scrubber is in use and nothing is chosen: who is alive, and what each does.
@@ -199,13 +208,15 @@ export class TracePage {
     const critical = scene.model.critical ? toggle("critical path", scene.showCritical, (showCritical) => scene.set({ showCritical }), "The chain that no amount of parallelism shortens (c)") : null;
     const tainted = toggle("taint", scene.taint !== null, (on) => this.setTaint(on), "What strangers’ words may have touched (t)");
     this.hits = h("span", { class: "muted small", role: "status" });
-    replace(this.bar, colour, ["summary", "transcript"].includes(this.name) ? [] : [simple, near, critical, tainted], search, this.hits);
+    const sheet = h("button", { class: "sheet", on: { click: () => this.lay(true) } }, "in short, notes");
+    replace(this.bar, sheet, colour, ["summary", "transcript"].includes(this.name) ? [] : [simple, near, critical, tainted], search, this.hits);
     legend(this.legend, scene, this.name);
   }
 
   async setTaint(on) {
     if (!on) return this.scene.set({ taint: null });
     try {
+      this.sheet = true;
       this.scene.set({ taint: taintOf(await ask("taint", this.place)), selected: null });
     } catch (error) {
       this.notes(`No taint: ${error.message}`);
