@@ -85,7 +85,7 @@ class Latency(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Op(Struct, eq=False):
     """Something outside that an agent waits for. Awaiting it gives its result."""
 
-    kind: Literal["call", "tool", "timer", "person", "bystander", "resumed"]
+    kind: Literal["call", "tool", "timer", "person", "bystander", "resumed", "lapse"]
     id: str
     agent: Any
     work: Any

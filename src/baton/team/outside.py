@@ -109,6 +109,8 @@ class Outside:
         self._tools: dict[str, dict[str, Op]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.guard: GuardWatch | None = None
+        self._requests: dict[str, set[str]] = {}
+        """Agent -> its calls that wait for an endorsement."""
 
     def start_call(self, op: Op) -> None:
         """Ask an engine, or feed the recorded answer back."""
@@ -260,7 +262,7 @@ class Outside:
         if guard is not None:
             guard.result(tool, text)
         agent.inbox.append(Item(event.id, "causal", tool.name, f"{tool.name}: {text}", speaker="tool"))
-        if not self._tools[agent.id] and agent.waits_for_tools:
+        if not self.tools_of(agent) and agent.waits_for_tools:
             agent.waits_for_tools = False
             return True
         return False
@@ -270,8 +272,18 @@ class Outside:
         self._tools.setdefault(op.agent.id, {})[op.id] = op
 
     def tools_of(self, agent: Agent) -> bool:
-        """Whether the agent has tool calls in flight."""
-        return bool(self._tools.get(agent.id))
+        """Whether the agent has tool calls in flight, or that wait for an endorsement."""
+        return bool(self._tools.get(agent.id) or self._requests.get(agent.id))
+
+    def wait_for_request(self, agent: Agent, request: str) -> None:
+        """A call of the agent waits for an endorsement."""
+        self._requests.setdefault(agent.id, set()).add(request)
+        self._driver.in_flight += self.live  # nobody is stuck who waits for that
+
+    def request_ended(self, agent: Agent, request: str) -> None:
+        """It waits no more."""
+        self._requests[agent.id].discard(request)
+        self._driver.in_flight -= self.live
 
     def start_timer(self, op: Op) -> None:
         """Count an agent's seconds, to the recorded moment where there is one."""
@@ -464,6 +476,10 @@ class Outside:
         if agent.reservation is not None:
             agent.reservation.settle_call(bill.charged if bill is not None else 0)
             agent.reservation = None
+        for request in self._requests.pop(agent.id, ()):
+            if self.guard is not None:
+                self.guard.held.pop(request).lapse.cancel()
+                self._driver.in_flight -= self.live
         for op in self._tools.pop(agent.id, {}).values():
             op.cancel()
             tool: Tool = op.work[0]

@@ -16,6 +16,8 @@ from msgspec import Struct, structs
 
 from baton.errors import nearest
 from baton.team.agent import Agent, Item, returned
+from baton.team.guard.policy import PERSON
+from baton.team.guard.requests import decide, requests
 from baton.team.intervene import Replace
 from baton.trace.records import Event
 from baton.trace.trace import Trace
@@ -216,7 +218,15 @@ def _saying(item: Item, text: str) -> Item:
 
 
 def _decide(state: RunState, act: Act) -> None:
-    _refuse(state, act, f"nothing called {act.to!r} waits for approval")
+    """A call that a guard holds back is made, or it is not."""
+    asked = next((each for each in requests(state) if each.id == act.to), None)
+    if asked is None:
+        _refuse(state, act, f"nothing called {act.to!r} waits for approval")
+    elif act.do == "approve" and PERSON not in asked.endorse:
+        _refuse(state, act, f"a person has no say in it; it may be endorsed by {', '.join(asked.endorse)}")
+    else:
+        event = _write(state, act, to=asked.agent, at=asked.id)
+        decide(state, asked.id, approved=act.do == "approve", event=event.id)
 
 
 def _agent_to_come(state: RunState, event: str) -> Agent | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -22,6 +22,7 @@ from baton.team.aggregate import AGGREGATORS
 from baton.team.budget import Budget, LedgerRules, Limits, Refusal, charging_of, limits_told
 from baton.team.clock import Driver, Op
 from baton.team.credentials import Vault, open_vault, refuse_in_plain_sight
+from baton.team.guard.requests import CallRequest, lapse
 from baton.team.intervene import Intervention, Replace
 from baton.team.outside import Mode
 from baton.team.people import Act, Steering, act_of, carry_out, live_edits
@@ -155,6 +156,8 @@ class Run:
             carry_out(self.state, op.work)
         elif op.kind == "timer":
             self._time_is_up(op)
+        elif op.kind == "lapse":
+            lapse(self.state, op)
         elif op.kind == "resumed":
             self._charge_lost(op)
         elif op.kind == "tool":
@@ -287,7 +290,15 @@ class Run:
 
     def instruct(self, agent_id: str, text: str, at: float | None = None) -> None:
         """A person's instruction; the agent reads it at its next turn, or now if it waits."""
-        op = Op("person", "", None, self._clean(Act(to=agent_id, text=text)))
+        self._put(Act(to=agent_id, text=text), at)
+
+    def decide(self, request: CallRequest, *, approved: bool, text: str = "") -> None:
+        """A person's decision on a call that waits for an endorsement (`baton.team.guard.requests`)."""
+        do: Literal["approve", "refuse"] = "approve" if approved else "refuse"
+        self._put(Act(id=f"decide:{request.id}", do=do, to=request.id, text=text))
+
+    def _put(self, act: Act, at: float | None = None) -> None:
+        op = Op("person", "", None, self._clean(act))
         if self.driver.virtual:
             self.driver.schedule(op, self.driver.now if at is None else at)
         else:

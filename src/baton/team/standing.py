@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from baton.team.action import Action, CallTool, Delegate, Return, Send, Spawn, Stop
 from baton.team.agent import Agent
 from baton.team.clock import Op
+from baton.team.guard.requests import requests
 from baton.team.people import RunStanding
 from baton.team.protocol import Answer
 from baton.team.state import RunState
@@ -29,6 +32,7 @@ def standing(state: RunState) -> RunStanding:
         paused=state.paused,
         agents=tuple(_agent(agent) for agent in agents[:_MOST]),
         unread=tuple(_unread(state, agents))[:_MOST],
+        requests=tuple(msgspec.structs.asdict(each) for each in requests(state)[:_MOST]),
         coming=tuple(each for op in state.driver.held() for each in _coming(state, op))[:_MOST],
     )
 

@@ -31,6 +31,7 @@ from baton.team.budget import (
 from baton.team.clock import Driver, Op, Resting
 from baton.team.credentials import Vault
 from baton.team.guard.judging import watch_of
+from baton.team.guard.requests import CallRequest
 from baton.team.guard.watch import GuardWatch
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, OnEvent, OnlyAgents, Replace
 from baton.team.outside import Mode, Outside, asked
@@ -108,6 +109,8 @@ class RunState:
         self._waiters: dict[str, list[Agent]] = {}
         self.guard: GuardWatch | None = None
         """Whoever follows where words come from, and may refuse calls; None: nobody does."""
+        self.ask_person: Callable[[CallRequest], None] | None = None
+        """Told of each call that waits for an endorsement; None: nobody is, and who may decide looks for himself."""
         if team.guard is not None:
             self.guard = writer.watch = self.outside.guard = watch_of(self, team.guard)
 

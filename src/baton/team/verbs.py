@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -35,7 +36,7 @@ from baton.team.agent import Agent, CarryOut, Item, returned
 from baton.team.aggregate import Claim, aggregator
 from baton.team.budget import Refusal, Reservation
 from baton.team.clock import Op, Resting
-from baton.team.guard.judging import CARRIES_ALL, may_call, may_do
+from baton.team.guard.judging import CARRIES_ALL, may_call, may_do, planned
 from baton.team.hints import hint_for_agent
 from baton.team.intervene import Drop, Force, Replace, has_text, with_text
 from baton.team.protocol import Answer, Entry
@@ -43,6 +44,7 @@ from baton.team.recording import Said
 from baton.team.shared_verbs import read, write
 from baton.team.state import RunState
 from baton.team.surface import ParseError
+from baton.team.tools.tool import Tool
 from baton.trace.records import Ints
 from baton.trace.vocabulary import Decision, EdgeType, EventType
 
@@ -259,17 +261,36 @@ async def _call_tool(
         raise Forbidden(f"you have no tool {action.tool!r}. {hint_for_agent(action.tool, me.role.tools)}")
     tool = run.harness.tools[action.tool]
     if run.guard is not None:
-        allowed = may_call(run, run.guard, me, tool, action.args, said)
+
+        def go(said: Said | None, allowed: dict[str, Any], causes: Sequence[tuple[str, EdgeType]]) -> None:
+            _make_call(run, me, action, tool, said, extra | allowed, causes)
+
+        allowed = may_call(run, run.guard, me, tool, action.args, said, go)
         if allowed is None:
             return
         extra = extra | allowed
+    _make_call(run, me, action, tool, said, extra)
+
+
+def _make_call(
+    run: RunState,
+    me: Agent,
+    action: CallTool,
+    tool: Tool,
+    said: Said | None,
+    extra: dict[str, Any],
+    causes: Sequence[tuple[str, EdgeType]] = (),
+) -> None:
     spent = run.budget.reserve(tool_calls=1)
     if isinstance(spent, Refusal):
         run.refuse(me, spent, decision="none", said=said, what=f"calling {action.tool}")
         return
     spent.settle()
     args = msgspec.json.encode(action.args).decode()
-    if tool.consequential and run.guard is None:
+    guard = run.guard
+    if guard is not None:
+        guard.knows_tool(tool)
+    if tool.consequential if guard is None else guard.guard.is_consequential(tool):
         extra = extra | {"consequential": True}
     event = run.writer.emit(
         me,
@@ -280,8 +301,11 @@ async def _call_tool(
         said=said,
         pure=tool.pure,
         extra=extra,
+        causes=causes,
     )
     run.outside.start_tool(Op("tool", event.id, me, (tool, action.args)))
+    if guard is not None:
+        planned(run, guard, tool)
 
 
 async def _wait(run: RunState, me: Agent, action: Wait, said: Said | None, extra: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from baton.team.agent import Agent
 from baton.team.guard.policy import Guard
+from baton.team.guard.requests import Go, endorse_planned, hold
 from baton.team.guard.watch import GuardWatch, Objection, PlannedCall
 from baton.team.recording import Said
 from baton.team.tools.plan import PLAN
@@ -31,9 +32,18 @@ def watch_of(run: RunState, guard: Guard) -> GuardWatch:
 
 
 def may_call(
-    run: RunState, watch: GuardWatch, me: Agent, tool: Tool, args: dict[str, Any], said: Said | None
+    run: RunState,
+    watch: GuardWatch,
+    me: Agent,
+    tool: Tool,
+    args: dict[str, Any],
+    said: Said | None,
+    go: Go,
 ) -> dict[str, Any] | None:
-    """What the event of a call says of the guard. None: it may not be made; that is written, and its agent is told."""
+    """What the event of a call says of the guard. None: it may not be made now.
+
+    Then it is refused, which is written and its agent is told, or it waits for an endorsement and `go` makes it.
+    """
     plan: list[PlannedCall] = []
     objection: Objection | str = ""
     if tool.name == PLAN:
@@ -46,13 +56,21 @@ def may_call(
                 objection = Objection(why=f"a plan is a list of calls with a tool and arguments ({error})")
     else:
         objection = watch.judge(me.id, me.role.name, me.causes, tool, args)
+    if isinstance(objection, Objection) and objection.endorse:
+        hold(run, watch, me, objection, tool=tool, args=args, said=said, go=go)
+        return None
     if isinstance(objection, Objection):
         refuse(run, watch, me, objection, tool=tool.name, args=args, said=said)
         return None
-    watch.plan(plan)
-    watch.knows_tool(tool)
-    extra: dict[str, Any] = {"consequential": True} if watch.guard.is_consequential(tool) else {}
-    return extra | ({"allowed": objection} if objection else {})
+    if plan:
+        watch.plan(plan, me.id, me.role.name, me.next_event_id())
+    return {"allowed": objection} if objection else {}
+
+
+def planned(run: RunState, watch: GuardWatch, tool: Tool) -> None:
+    """A call was written. If it was a plan, what waited for it goes on."""
+    if tool.name == PLAN:
+        endorse_planned(run, watch)
 
 
 def may_do(

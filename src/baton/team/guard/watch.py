@@ -45,6 +45,16 @@ class PlannedCall(Struct, kw_only=True, forbid_unknown_fields=True):
     times: int = 1
 
 
+class Grant(Struct, kw_only=True):
+    """A planned call with who planned it: agent, role and the event."""
+
+    call: PlannedCall
+    agent: str
+    role: str
+    event: str
+    times: int
+
+
 class GuardWatch:
     """What a guard knows of a run."""
 
@@ -60,7 +70,9 @@ class GuardWatch:
         """Place -> tainted calls that may have left something there."""
         self._seen: dict[tuple[str, str], int] = {}
         """(agent, place) -> how much of that its results have brought."""
-        self._plan: list[PlannedCall] = []
+        self._plan: list[Grant] = []
+        self.held: dict[str, Any] = {}
+        """Requests that wait for an endorsement (`baton.team.guard.requests.Held`)."""
         self._places: dict[str, str] = {}
         self._num_endorsed = 0
 
@@ -109,7 +121,8 @@ class GuardWatch:
     def judge(
         self, agent: str, role: str, incoming: Incoming, tool: Tool, args: Mapping[str, Any]
     ) -> Objection | str:
-        """Why a call may not be made; or, of one that may although its caller is tainted, by what: plan or values."""
+        """Why a call may not be made; or, of one that may although its caller is tainted, by what: plan, values
+        or endorsed."""
         rule = self.guard.rule(tool)
         if rule is not None and rule.roles and role not in rule.roles:
             return Objection(why=f"only {_listed(rule.roles)} may call it")
@@ -119,8 +132,17 @@ class GuardWatch:
             return Objection(why="it acts on the world and no rule of the guard names it")
         if rule is None and self.guard.unnamed == "allow":
             return ""
-        rule = rule or ToolRule()
-        carried = self.flow.before(agent, incoming)
+        objection = self._object(rule or ToolRule(), self.flow.before(agent, incoming), tool, args)
+        if isinstance(objection, Objection) and objection.endorse:
+            endorsed = self.planned_by(objection.endorse, tool.name, args)
+            if endorsed is not None:
+                endorsed.times -= 1
+                return "endorsed"
+        return objection
+
+    def _object(
+        self, rule: ToolRule, carried: Carried, tool: Tool, args: Mapping[str, Any]
+    ) -> Objection | str:
         if carried:
             return self._judge_tainted(rule, carried, tool, args)
         if rule.always:
@@ -141,7 +163,7 @@ class GuardWatch:
             return Objection(
                 why="its caller has read untrusted text, and nobody planned this call before", **told
             )
-        fixed = {} if planned is None else planned.arguments
+        fixed = {} if planned is None else planned.call.arguments
         wrong = {
             name: missing
             for name, value in args.items()
@@ -171,20 +193,37 @@ class GuardWatch:
             value = addresses(value)
         return untraced(value, texts)
 
-    def plan(self, calls: Iterable[PlannedCall]) -> None:
-        """Calls that an agent which has read nothing untrusted says will be made."""
-        self._plan.extend(calls)
+    def plan(self, calls: Iterable[PlannedCall], agent: str, role: str, event: str) -> None:
+        """Calls that an agent which has read nothing untrusted says will be made, by an event of its own."""
+        self._plan += [
+            Grant(call=call, agent=agent, role=role, event=event, times=call.times) for call in calls
+        ]
 
-    def _planned(self, tool: str, args: Mapping[str, Any]) -> PlannedCall | None:
-        """The planned call that this one is; the one that says most of it, of several."""
+    def planned_by(self, who: Iterable[str], tool: str, args: Mapping[str, Any]) -> Grant | None:
+        """The grant by which one of these agents or roles planned a call, with every argument."""
+        names = set(who)
+        return next(
+            (
+                one
+                for one in self._plan
+                if one.times > 0
+                and (one.agent in names or one.role in names)
+                and one.call.tool == tool
+                and one.call.arguments == args
+            ),
+            None,
+        )
+
+    def _planned(self, tool: str, args: Mapping[str, Any]) -> Grant | None:
+        """The grant of a call; the one that says most of it, of several."""
         found = [
             one
             for one in self._plan
             if one.times > 0
-            and one.tool == tool
-            and all(name in args and _fits(value, args[name]) for name, value in one.arguments.items())
+            and one.call.tool == tool
+            and all(name in args and _fits(value, args[name]) for name, value in one.call.arguments.items())
         ]
-        return max(found, key=lambda one: len(one.arguments), default=None)
+        return max(found, key=lambda one: len(one.call.arguments), default=None)
 
 
 def _fits(planned: Any, given: Any) -> bool:
