@@ -10,7 +10,7 @@ from statistics import fmean
 
 from msgspec import structs
 
-from baton.cli import add_credentials, add_policy, add_repeated
+from baton.cli import add_credentials, add_policy, add_repeated, add_trust
 from baton.cli.printing import remark, say
 from baton.compose.reached import limits_reached, uncounted_usage
 from baton.compose.run_settings import Settings, parse_policies, parse_settings
@@ -85,6 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="what may be done once somebody has read what strangers wrote: a .toml, or module:attr",
     )
+    add_trust(parser)
     add_repeated(parser, "--aggregator", "NAME", "one more way to fuse answers")
     parser.add_argument(
         "--shared-memory", action="store_true", help="a memory that all agents may write to and read"
@@ -115,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
         aggregators=tuple(args.aggregator),
         clock=args.clock,
         surface=args.surface,
-        guard=None if args.guard is None else guard_of(args.guard).table,
+        guard=None if args.guard is None else guard_of(args.guard, trust=args.trust).table,
         **written,
     )
     path = store_to_write(args.out)

@@ -25,6 +25,7 @@ from baton.learn.run.folder import read_recipe
 from baton.learn.stage import Stage
 from baton.tasks.task import Split
 from baton.team.budget import charging_of
+from baton.team.guard.policy import check_guard_trusted
 from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
 from baton.team.team import Assignment, Team
 from baton.trace.formats.recognition import run_beside
@@ -58,6 +59,7 @@ def recorded_team(
     settings = settings_of(trace, {})
     if not trust:
         check_named(settings.named(), f"trace {trace.trace_id!r}")
+        check_guard_trusted(settings.guard, f"trace {trace.trace_id!r}")
     if len(set(names.values())) == 1:  # one for all, whatever roles the settings have
         names = {"default": next(iter(names.values()))}
     engines: dict[str, Engine] = {role: _Recorded(trace, name, role) for role, name in names.items()}

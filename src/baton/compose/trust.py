@@ -20,6 +20,7 @@ from baton.learn.run.folder import read_recipe
 from baton.learn.run.loggers import asks_network
 from baton.registry import TRUST
 from baton.tasks.catalog import check_task_trusted
+from baton.team.guard.policy import check_guard_trusted
 
 _WITHIN = ("table", "torch")
 """Kinds of engines that read files of this machine and do no more."""
@@ -57,6 +58,7 @@ def check_settings(settings: Settings, whose: str, typed: Iterable[str] = ()) ->
     """Refuse what a trace's settings name, but for the policies that were `typed` in their place."""
     check_policies({name: spec for name, spec in settings.policies.items() if name not in set(typed)}, whose)
     check_named(settings.named(), whose)
+    check_guard_trusted(settings.guard, whose)
 
 
 def check_recipe(recipe: Recipe, whose: str, typed: Sequence[str] = ()) -> None:
@@ -79,6 +81,7 @@ def check_recipe(recipe: Recipe, whose: str, typed: Sequence[str] = ()) -> None:
             f"{whose} names a program: that would run {shlex.join(recipe.program.command)}. If you trust it, type: "
             f"{TRUST}"
         )
+    check_guard_trusted(recipe.guard, whose)
     for setting in asks_network(recipe):
         if not any(change.startswith(f"{setting}=") for change in typed):
             raise UsageError(

@@ -17,6 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
@@ -196,6 +197,21 @@ class Driver:
             self._timers.append((op, self.now + seconds))
         else:
             self._start_timer(op, self.now + seconds)
+
+    def wait_for_person(self, op: Op, seconds: float) -> None:
+        """This fires after a time, counted from now, unless a person comes before: for so long, where people steer, a
+        virtual clock stands still."""
+        if not (self.virtual and self.steered):
+            self.timer(op, seconds)
+            return
+
+        async def wait() -> None:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(seconds)
+                self.schedule(op, self.now + seconds)
+
+        op.task = asyncio.ensure_future(wait())
+        self._doing.add(op.task)
 
     def _start_timer(self, op: Op, at: float) -> None:
         self._timers.append((op, at))  # a pause stops it, and what follows sets it again

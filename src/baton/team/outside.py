@@ -25,7 +25,7 @@ from baton.team.guard.watch import GuardWatch
 from baton.team.intervene import OnEvent, Replace
 from baton.team.protocol import Answer, Engine, EngineError
 from baton.team.question import Question, has_weights, same_question, with_key
-from baton.team.recording import TraceWriter
+from baton.team.recording import RAW, TraceWriter
 from baton.team.together import Together
 from baton.team.tools.secret import ToolSecret
 from baton.team.tools.tool import NO_SECRETS, Tool, ToolOutcome, invoke, invoke_now
@@ -246,6 +246,9 @@ class Outside:
             text, extra = change.text, {"intervention": "replace"}
         guard = self.guard
         left = () if guard is None else guard.left_for(agent.id, tool)
+        if guard is not None and "intervention" not in extra and (shown := guard.shown(tool, text)) != text:
+            extra = extra | {RAW: self._writer.text(text)}
+            text = shown
         event = self._writer.emit(
             agent,
             "tool_result",
@@ -294,7 +297,8 @@ class Outside:
                 return
             if self._strict and not self.live:
                 return
-        self._driver.timer(op, op.work)
+        start = self._driver.wait_for_person if op.kind == "lapse" else self._driver.timer
+        start(op, op.work)
 
     async def do(self, ops: Sequence[Op]) -> None:
         """Perform fresh operations (see `Driver.next`)."""

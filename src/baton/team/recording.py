@@ -33,6 +33,8 @@ NATURE = "nature"
 """Who draws where a task leaves something to chance. Like a tool that answers in its own name, it is no agent."""
 GIVEN = "task"
 """In whose name what a task hands over of strangers' words is written. Like nature, it is no agent."""
+RAW = "raw_ref"
+"""Key, in the extra of a tool's result that was sanitised, of the address of what the tool gave."""
 CHARGED = "charged"
 """What a run's ledger was charged for calls that were lost, in the extra of the event that tells of them."""
 RESUMED = "resumed"
@@ -520,7 +522,7 @@ class Recording:
         event = self.events.get(tool_call_id + "r")
         if event is None or event.duration_s is None:  # no duration: the agent was cancelled while it ran
             return None
-        return event, self._text(event.content_ref, event.id), moment(event)
+        return event, self._text(event.extra.get(RAW, event.content_ref), event.id), moment(event)
 
     def text(self, event: Event) -> str:
         """What an event said."""

@@ -8,8 +8,6 @@
              spawn and delegate pass it to the child. Temporal edges carry nothing.
   whole      an event with extra["carries"] = "context" (a branch that inherits, a transcript that is handed up)
              brings all that its agent has read, so endorsing the event alone cleans nobody
-  held       extra["holds"]: ids of events whose text stands in this one though its agent has not read it: this event
-             has their taint, its agent does not. A source with extra["hidden"] is not read by whoever asked for it.
   endorsed   an event with extra["endorses"] (an id, or a list of them) makes what it names clean for all
              that is read later. An agent that has read taint cannot endorse: only a person
              (human_intervention) or the harness (safety_event) can do so in its place.
@@ -132,12 +130,11 @@ class Flow:
             self.control[event.id] = None
         if self._is_source(event):
             self.sources.append(event.id)
-            if not event.extra.get("hidden"):
-                reader = self._reader(event, incoming)
-                self._minds.setdefault(reader, _Mind()).data.add(event.id)
-                self.touched.setdefault(reader, None)
+            reader = self._reader(event, incoming)
+            self._minds.setdefault(reader, _Mind()).data.add(event.id)
+            self.touched.setdefault(reader, None)
             data = True
-        if data or any(map(self.is_tainted, named(event, "holds"))):
+        if data:
             self.data[event.id] = None
         self._endorse(event, event.id in self.control)
         self._pass_on(event)
@@ -180,7 +177,7 @@ class Flow:
         if tainted and event.type not in _MAY_ENDORSE:
             self.refused.append(event.id)
             return
-        for name in named(event, "endorses"):
+        for name in _named(event.extra["endorses"]):
             if name in self._by_id and self._by_id[name].seq < event.seq:
                 self.endorsed[name] = None
 
@@ -203,8 +200,7 @@ class Flow:
             self.touched.setdefault(event.to, None)
 
 
-def named(event: Event, key: str) -> tuple[str, ...]:
-    """Ids that an event's extra names under a key: one, or a list of them; anything else names none."""
-    found: Any = event.extra.get(key)
+def _named(found: Any) -> tuple[str, ...]:
+    """Ids that an event names: one, or a list of them; anything else names none."""
     several = (found,) if isinstance(found, str) else found if isinstance(found, list | tuple) else ()
     return tuple(name for name in several if isinstance(name, str))

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -34,6 +34,7 @@ from baton import registry
 from baton.errors import UsageError, nearest
 from baton.settings import Positive, check, decode, plain
 from baton.team.action import VERBS
+from baton.team.guard.sanitisers import SANITISERS, sanitiser
 from baton.team.tools.tool import Tool
 
 PERSON = "person"
@@ -41,7 +42,6 @@ PERSON = "person"
 CLEAN, TASK, ANY, PROSE = "clean", "task", "any", "prose"
 """Where an argument may come from, besides a tool by name: words that nothing untrusted touched; of those the task's
 and people's alone; anywhere; anywhere but for addresses (of the web, of mail, of accounts), which must be clean."""
-Decider = Literal["clean", "plan", "anyone"]
 
 
 class ToolRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,7 +51,7 @@ class ToolRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether calls act on the world; None: as the tool says, and of one that is not pure, yes."""
     trusted: bool | None = None
     """Whether results may be believed; None: as the tool says."""
-    decided_by: Decider = "clean"
+    decided_by: Literal["clean", "plan", "anyone"] = "clean"
     """clean: agents that have read nothing untrusted. plan: besides, whoever carries out what such an agent planned.
     anyone: also an agent that read what strangers wrote; its arguments must still come from where they may."""
     arguments: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -65,6 +65,10 @@ class ToolRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keeps: str | None = None
     """What a call may leave behind for later calls, by a word that such tools share (files, mailbox); empty: nothing.
     None: a pure tool keeps nothing, all others share one place."""
+    sanitise: str | None = None
+    """What is left of a result for anybody to read, and may be believed: a sanitiser by name, or module:attr."""
+    values: str | None = None
+    """What of a result arguments may come from, though the result itself is not believed: a sanitiser likewise."""
 
 
 class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
@@ -85,6 +89,11 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
             if verb not in VERBS:
                 raise UsageError(f"the guard's clean_verbs have {verb!r}. {nearest(verb, VERBS)}")
         for name, rule in self.tools.items():
+            if rule.sanitise is not None and rule.trusted is not None:
+                raise UsageError(
+                    f"the guard's tools.{name} has both sanitise and trusted: what is sanitised is trusted. Leave one "
+                    "of them out."
+                )
             for argument, sources in rule.arguments.items():
                 if not sources:
                     raise UsageError(
@@ -101,6 +110,13 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
         """What is said of a tool; None: nothing."""
         return self.tools.get(tool.name)
 
+    @property
+    def sanitisers(self) -> list[str]:
+        """The sanitisers that it names."""
+        return [
+            name for rule in self.tools.values() for name in (rule.sanitise, rule.values) if name is not None
+        ]
+
     def is_consequential(self, tool: Tool) -> bool:
         """Whether calls of a tool act on the world."""
         rule = self.rule(tool)
@@ -111,6 +127,8 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
     def is_trusted(self, tool: Tool) -> bool:
         """Whether results of a tool may be believed."""
         rule = self.rule(tool)
+        if rule is not None and rule.sanitise is not None:
+            return True
         return tool.trusted if rule is None or rule.trusted is None else rule.trusted
 
     def kept_at(self, tool: Tool) -> str:
@@ -150,6 +168,9 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
                 raise UsageError(
                     f"the guard has a rule for tool {name!r}, which this team has not. {nearest(name, tools)}"
                 )
+            for each in (rule.sanitise, rule.values):
+                if each is not None:
+                    sanitiser(each)
             known = tools[name].schema.get("properties", {})
             for argument, sources in rule.arguments.items():
                 where = f"the guard's tools.{name}.arguments"
@@ -171,19 +192,37 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
                     )
 
 
-def guard_of(given: Guard | Mapping[str, Any] | str | Path) -> Guard:
-    """A guard from an object, a table, a TOML file or `module:attr`. What is malformed is one clear line."""
+def guard_of(given: Guard | Mapping[str, Any] | str | Path, *, trust: bool = False) -> Guard:
+    """A guard from an object, a table, a TOML file or `module:attr`. What is malformed is one clear line.
+
+    What a file names is imported only with `trust`.
+    """
     if isinstance(given, Guard):
         check(given, "the guard")
         return given
     if isinstance(given, Mapping):
         return decode(Guard, given, "the guard")
     if isinstance(given, Path) or str(given).endswith(".toml"):
-        return decode(Guard, _read(Path(given)), str(given))
+        guard = decode(Guard, _read(Path(given)), str(given))
+        if not trust:
+            check_guard_trusted(guard, str(given))
+        return guard
     if registry.is_reference(given):
         found = registry.imported("guard", given)
         return guard_of(found() if callable(found) else found)
     raise UsageError(f"there is no guard {given!r}. Give a path that ends in .toml, or module:attr.")
+
+
+def check_guard_trusted(given: Guard | Mapping[str, Any] | None, whose: str) -> None:
+    """Refuse code that a file's guard names and nobody vouched for. `whose` is the file, in words."""
+    if given is None:
+        return
+    for name in (given if isinstance(given, Guard) else decode(Guard, given, whose, "guard")).sanitisers:
+        if name not in SANITISERS:
+            raise UsageError(
+                f"{whose} names {name!r} as a sanitiser: that would import the Python module "
+                f"{name.partition(':')[0]!r}. If you trust it, type: {registry.TRUST}"
+            )
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -193,6 +232,3 @@ def _read(path: Path) -> dict[str, Any]:
         raise UsageError(f"there is no file {str(path)!r}. Give the path of a guard's .toml.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path} cannot be read as TOML: {error}.") from None
-
-
-DECIDERS: tuple[str, ...] = get_args(Decider)

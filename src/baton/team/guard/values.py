@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from typing import Any
 
 _JOINS = re.compile(r"[\w@+\-/]")
@@ -31,7 +32,7 @@ _ADDRESS = re.compile(
 def untraced(value: Any, texts: Iterable[str]) -> list[Any]:
     """The parts of a value that stand in none of the texts."""
     plain = [_SPACE.sub(" ", text) for text in texts]
-    numbers: set[float] | None = None
+    numbers: set[Decimal] | None = None
     missing: list[Any] = []
     for count, part in enumerate(_parts(value)):
         if count >= _MANY_PARTS:
@@ -40,7 +41,7 @@ def untraced(value: Any, texts: Iterable[str]) -> list[Any]:
             missing.append(part)
         elif isinstance(part, int | float):
             numbers = {number for text in plain for number in _numbers(text)} if numbers is None else numbers
-            if float(part) not in numbers:
+            if _exactly(part) not in numbers:
                 missing.append(part)
         elif isinstance(part, str) and not any(stands_in(part, text) for text in plain):
             missing.append(part)
@@ -92,9 +93,17 @@ def _joined_after(text: str, end: int) -> bool:
     return bool(_JOINS.match(after))
 
 
-def _numbers(text: str) -> Iterator[float]:
+def _numbers(text: str) -> Iterator[Decimal]:
     for found in _NUMBER.findall(text):
-        yield float(found.replace(",", ""))
+        yield Decimal(found.replace(",", ""))
+
+
+def _exactly(number: float) -> Decimal | None:
+    """A number as it is written; None: one that nobody would write."""
+    try:
+        return Decimal(str(number))
+    except ValueError:  # more digits than Python writes
+        return None
 
 
 def _parts(value: Any) -> Iterator[Any]:

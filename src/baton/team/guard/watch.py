@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from baton.team.guard.policy import ANY, CLEAN, PROSE, TASK, Guard, ToolRule
+from baton.team.guard.sanitisers import sanitised, sanitiser
 from baton.team.guard.templates import filled_in, is_template
 from baton.team.guard.values import addresses, untraced
 from baton.team.tools.tool import Tool
@@ -111,9 +112,17 @@ class GuardWatch:
         seen, self._seen[agent, place] = self._seen.get((agent, place), 0), len(left)
         return [(name, "safety_flow") for name in left[seen:]]
 
+    def shown(self, tool: Tool, text: str) -> str:
+        """What anybody reads of a tool's result."""
+        rule = self.guard.rule(tool)
+        return text if rule is None or rule.sanitise is None else sanitised(sanitiser(rule.sanitise), text)
+
     def result(self, tool: Tool, text: str) -> None:
-        """A tool's result, which may be a place that arguments come from."""
-        if self.guard.is_trusted(tool) and not any(
+        """A tool's result, as it is read, which may be a place that arguments come from."""
+        rule = self.guard.rule(tool)
+        if rule is not None and rule.values is not None:
+            self._words.setdefault(tool.name, {})[sanitised(sanitiser(rule.values), text)] = None
+        elif self.guard.is_trusted(tool) and not any(
             map(self.flow.is_tainted, self._left.get(self.guard.kept_at(tool), ()))
         ):
             self._words.setdefault(tool.name, {})[text] = None
