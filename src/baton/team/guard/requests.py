@@ -45,7 +45,7 @@ class CallRequest(Struct, frozen=True, kw_only=True):
     endorse: tuple[str, ...]
 
 
-class Held(Struct, frozen=True, kw_only=True):
+class HeldCall(Struct, frozen=True, kw_only=True):
     """A request with what it takes to end it."""
 
     request: CallRequest
@@ -96,7 +96,9 @@ def hold(
     )
     later = None if said is None else structs.replace(said, start=None, duration_s=None, tokens=None)
     lapse = Op("lapse", f"{event.id}~lapse", me, watch.guard.wait_seconds)
-    watch.held[event.id] = Held(request=asked, agent=me, objection=objection, said=later, lapse=lapse, go=go)
+    watch.held[event.id] = HeldCall(
+        request=asked, agent=me, objection=objection, said=later, lapse=lapse, go=go
+    )
     run.outside.wait_for_request(me, event.id)
     run.outside.start_timer(lapse)
     if run.ask_person is not None and run.outside.live:
@@ -136,7 +138,7 @@ def endorse_planned(run: RunState, watch: GuardWatch) -> None:
 def _end(
     run: RunState,
     watch: GuardWatch,
-    held: Held,
+    held: HeldCall,
     *,
     because: str | None,
     why: str | None,

@@ -73,7 +73,7 @@ class GuardWatch:
         """(agent, place) -> how much of that its results have brought."""
         self._plan: list[Grant] = []
         self.held: dict[str, Any] = {}
-        """Requests that wait for an endorsement (`baton.team.guard.requests.Held`)."""
+        """Requests that wait for an endorsement (`baton.team.guard.requests.HeldCall`)."""
         self._places: dict[str, str] = {}
         self._num_endorsed = 0
 
