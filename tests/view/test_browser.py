@@ -132,7 +132,7 @@ class Tab:
 
     def open(self, address: str) -> Any:
         self.page.goto(address)
-        self.page.wait_for_selector(".stage canvas, .page, .failure, .summary")
+        self.page.wait_for_selector(".stage canvas, .page, .traces-page, .failure, .summary")
         return self.page
 
     def shot(self, name: str) -> None:
@@ -338,10 +338,11 @@ class TestDiffAndFork:
 
     def test_two_ticked_traces(self, tab: Tab, site: Site) -> None:
         page = tab.open(site.page("place", "teams.jsonl"))
-        assert page.is_disabled("text=compare two")
-        for box in page.locator("tbody input").all():
+        page.wait_for_selector(".grid tbody input >> nth=1")
+        for box in page.locator(".grid tbody input").all():
             box.check()
-        page.click("text=compare two")
+        page.click(".chosen >> text=compare")
+        page.click("a[aria-label^='Event by event']")
         page.wait_for_selector(".diff-page")
 
     def test_traces_of_two_places(self, tab: Tab, site: Site) -> None:

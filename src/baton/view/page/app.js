@@ -1,18 +1,21 @@
 // The page: which part of it the address names, what is on top, and the keys that work everywhere.
 
+import { ComparePage } from "./compare_page.js";
 import { DiffPage } from "./diff_page.js";
 import { h, replace, say, tip } from "./dom.js";
 import { whenCutOff } from "./live.js";
 import { LivePage } from "./live_page.js";
 import { nextTheme, restoreTheme, theme } from "./palette.js";
+import { PlacePage } from "./place_page.js";
 import { PlacesPage } from "./places_page.js";
-import { RunPage } from "./run_page.js";
+import { SearchPage } from "./search_page.js";
 import { ask, exported } from "./source.js";
+import { TablePage } from "./table_page.js";
 import { visible } from "./text.js";
 import { TracePage } from "./trace_page.js";
 import { TrainingsPage } from "./trainings_page.js";
 
-const PAGES = { places: PlacesPage, place: RunPage, trace: TracePage, diff: DiffPage, live: LivePage, runs: TrainingsPage };
+const PAGES = { places: PlacesPage, place: PlacePage, trace: TracePage, diff: DiffPage, table: TablePage, search: SearchPage, compare: ComparePage, live: LivePage, runs: TrainingsPage };
 const KEYS = [
   ["← →", "along an agent’s events"], ["↑ ↓", "to the agent above or below"], ["+ −", "zoom"], ["a d w s", "pan"],
   ["f", "all of it"], ["[ ]", "lower or taller rows"], ["1 … 6", "views"], ["c", "critical path"], ["x", "time or sequence"],
@@ -49,6 +52,13 @@ const context = {
     }
     history.replaceState(null, "", `#${name}?${params}`);
   },
+  // The same, as a step that one can go back from.
+  step(changes) {
+    const before = location.href;
+    history.pushState(null, "", before);
+    this.remember(changes);
+    if (location.href === before) history.back();
+  },
 };
 
 async function open() {
@@ -84,7 +94,8 @@ function failure(error) {
 function top(name, params) {
   const crumbs = [];
   if (!exported) {
-    crumbs.push(h("a", { href: "#places" }, "traces"));
+    const part = (to, label) => h("a", { href: `#${to}`, "aria-current": to === name ? "page" : null }, label);
+    crumbs.push(part("places", "runs"), " · ", part("table", "traces"), " · ", part("search", "search"));
     if (params.get("place") && name !== "place") crumbs.push(" / ", h("a", { href: `#place?${new URLSearchParams({ place: params.get("place") })}` }, visible(params.get("place"), 60)));
     else if (params.get("place")) crumbs.push(" / ", visible(params.get("place"), 60));
   }

@@ -1,4 +1,4 @@
-// A place: the traces in it with search, filter and sort; for a training run its report around them. Live while it is written.
+// A training run: its report, and the traces in it with search, filter and sort. Live while it is written.
 
 import { h, replace, select } from "./dom.js";
 import { watch } from "./live.js";
@@ -17,22 +17,12 @@ export class RunPage {
   }
 
   async open() {
-    const found = this.context.setup.places.find((place) => place.key === this.place);
-    this.training = found?.training ?? false;
-    const first = await ask("rows", { place: this.place }).catch((error) => {
-      if (!this.training) throw error;
-      return { rows: [], complete: true, problem: error.message };
-    });
-    if (!this.training && first.complete && first.rows.length === 1) {
-      history.replaceState(null, "", `#trace?${new URLSearchParams({ place: this.place, id: first.rows[0].id })}`);
-      dispatchEvent(new HashChangeEvent("hashchange"));
-      return;
-    }
+    const first = await ask("rows", { place: this.place }).catch((error) => ({ rows: [], complete: true, problem: error.message }));
     this.build();
     this.showRows(first);
-    if (this.training) await this.update();
+    await this.update();
     this.unwatch = [watch("rows", { place: this.place }, (told) => this.rowsChanged(told))];
-    if (this.training) this.unwatch.push(watch("training", { place: this.place }, ({ stamp }) => stamp !== this.seen && this.tried(this.update())));
+    this.unwatch.push(watch("training", { place: this.place }, ({ stamp }) => stamp !== this.seen && this.tried(this.update())));
   }
 
   destroy() {
@@ -47,7 +37,7 @@ export class RunPage {
     this.filters = h("div", { class: "toolbar" });
     this.problem = h("div", {});
     replace(this.host, h("div", { class: "page" },
-      this.training ? null : h("h1", {}, visible(this.place, 100)), this.told,
+      this.told,
       h("section", { id: "report-traces" }, h("h2", {}, "Traces ", this.state), this.problem, this.filters, this.list)));
     this.table = new Table(this.list, this.columns(), {
       press: (row) => this.context.go("trace", { place: this.place, id: row.id }),
@@ -61,7 +51,7 @@ export class RunPage {
     return [
       { name: "pick", title: "diff", of: (row) => (picked(this.place, row.id) ? 1 : 0), cell: (row) => h("input", { type: "checkbox", "aria-label": `Compare ${visible(row.id, 60)}`, checked: picked(this.place, row.id), on: { change: () => this.pick(row.id) } }) },
       { name: "id", title: "trace", of: (row) => row.id, cell: (row) => h("a", { href: `#trace?${new URLSearchParams({ place: this.place, id: row.id })}` }, visible(row.id, 80)) },
-      ...(this.training ? [numeric("step", "step")] : [{ name: "task", of: (row) => row.task, cell: (row) => visible(row.task, 50) }]),
+      numeric("step", "step"),
       numeric("reward", "reward"),
       numeric("agents", "agents"),
       numeric("events", "events"),

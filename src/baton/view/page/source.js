@@ -36,3 +36,11 @@ async function reply(request) {
   if (found.error) throw new Error(found.error);
   return found;
 }
+
+// A file of the server's, kept where the browser keeps files.
+export function download(name, query) {
+  const link = document.createElement("a");
+  link.href = `api/${name}?${new URLSearchParams(query)}`;
+  link.download = "";
+  link.click();
+}

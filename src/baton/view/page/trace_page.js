@@ -3,6 +3,7 @@
 import { colourChoices } from "./colouring.js";
 import { showDetail } from "./detail.js";
 import { h, replace, select, toggle } from "./dom.js";
+import { Finder } from "./finder.js";
 import { GraphView } from "./graph.js";
 import { Lanes } from "./lanes.js";
 import { legend } from "./legend.js";
@@ -16,12 +17,14 @@ import { ask, exported } from "./source.js";
 import { SummaryView } from "./summary.js";
 import { taintOf, taintPanel } from "./taint.js";
 import { SteerPanel } from "./steer.js";
+import { fromAddress, toAddress, usualOf, windowOf } from "./trace_address.js";
 import { SpawnTree } from "./tree.js";
 import { heading } from "./heading.js";
 import { headline } from "./headline.js";
-import { count, visible } from "./text.js";
+import { visible } from "./text.js";
 import { TranscriptView } from "./transcript.js";
 
+const STILL_MS = 300;
 const VIEWS = {
   lanes: ["Lanes", Lanes],
   graph: ["Graph", GraphView],
@@ -45,19 +48,34 @@ export class TracePage {
   async open() {
     const model = new Model(await this.asked, this.place);
     this.scene = new Scene(model, { byRole: model.lanes > BY_ROLE_FROM });
+    this.usual = usualOf(this.scene);
+    this.scene.set(fromAddress(this.params, model));
     this.build();
     const wanted = this.params.get("event");
     const at = wanted === null ? -1 : model.ids.indexOf(wanted);
     if (at >= 0) this.scene.set({ selected: at });
     this.show(VIEWS[this.params.get("view")] ? this.params.get("view") : "lanes");
+    const shown = windowOf(this.params.get("window"));
+    if (shown && this.view instanceof Lanes) Object.assign(this.view.view, shown);
+    this.colour(this.params.get("colour"));
+    if (this.params.get("taint") === "on") this.setTaint(true, at >= 0 ? at : null);
     ask("ledger", this.place).then((ledger) => {
       this.scene.set({ ledger });
+      this.colour(this.params.get("colour"));
       this.tools();
     }).catch(() => {});
     if (!model.about.finished) this.unwatch = watch("trace", this.place, (found) => this.grown(found));
   }
 
+  // What the address says to colour by, once that is known.
+  colour(colourBy) {
+    const { model, ledger } = this.scene;
+    if (colourBy && this.scene.colourBy === this.usual.colourBy && colourChoices(model, ledger).some(({ value }) => value === colourBy)) this.scene.set({ colourBy });
+  }
+
   destroy() {
+    clearTimeout(this.still);
+    this.finder?.destroy();
     this.unwatch?.();
     this.steer?.destroy();
     this.view?.destroy();
@@ -84,6 +102,15 @@ export class TracePage {
     if (this.context.setup.steer && !scene.model.about.finished) this.steer = new SteerPanel(this.steering, this.place);
     this.scrubber = new Scrubber(this.scrub, scene, () => this.window());
     this.off = scene.on((names) => this.changed(names));
+    this.finder = new Finder(scene, this.place, {
+      words: this.params.get("find") ?? "",
+      remember: (changes) => this.context.remember(changes),
+      found: (rows) => scene.set({ found: rows && new Set(rows) }),
+      go: (i, chosen) => {
+        if (chosen) scene.set({ selected: i });
+        this.view?.show?.(i);
+      },
+    });
     this.tools();
     this.showDetail();
   }
@@ -117,6 +144,8 @@ export class TracePage {
     if (names.has("colourBy") || names.has("ledger") || names.has("taint")) legend(this.legend, this.scene, this.name);
     if (names.has("colourBy")) this.bar.querySelector("select").value = this.scene.colourBy;
     if (names.has("selected")) this.context.remember({ event: this.scene.selected === null ? null : this.scene.model.ids[this.scene.selected] });
+    const told = toAddress(this.scene, names, this.usual);
+    if (Object.keys(told).length) this.context.remember(told);
   }
 
   isWritten() {
@@ -162,6 +191,8 @@ export class TracePage {
     this.view.onView = () => {
       align();
       this.scrubber.surface.ask();
+      clearTimeout(this.still);
+      this.still = setTimeout(() => this.kept(), STILL_MS);
     };
     if (!(this.view instanceof Lanes)) align();
     for (const tab of this.tabs.children) {
@@ -173,6 +204,14 @@ export class TracePage {
     this.context.remember({ view: name });
     this.stage.dataset.view = name;
     if (focused) this.stage.querySelector("canvas, [tabindex]")?.focus();
+  }
+
+  // What part of the lanes is on the screen, once it stands still.
+  kept() {
+    if (!(this.view instanceof Lanes)) return;
+    const { from, zoom, top } = this.view.view;
+    const whole = from === 0 && zoom === 1 && top === 0;
+    this.context.remember({ window: whole ? null : [from, zoom, top].map((one) => Number(one.toPrecision(6))).join(",") });
   }
 
   // Left and right go from tab to tab, as in any row of tabs.
@@ -190,7 +229,6 @@ export class TracePage {
     const { scene } = this;
     const lanes = this.name === "lanes";
     const colour = h("label", { class: "field" }, "colour ", select("Colour by", colourChoices(scene.model, scene.ledger), scene.colourBy, (colourBy) => scene.set({ colourBy })));
-    const search = h("input", { type: "search", placeholder: "find events…", "aria-label": "Find events", on: { input: (event) => this.find(event.target.value) } });
     const wide = scene.model.lanes > scene.model.roots.length + 1;
     const simple = lanes ? [
       h("label", { class: "field" }, "axis ", select("Axis", [{ value: "time", label: "time" }, { value: "sequence", label: "sequence" }], scene.axisKind, (axisKind) => {
@@ -207,28 +245,20 @@ export class TracePage {
       h("button", { title: "All of it (f)", on: { click: () => this.view.fit() } }, "fit")) : null;
     const critical = scene.model.critical ? toggle("critical path", scene.showCritical, (showCritical) => scene.set({ showCritical }), "The chain that no amount of parallelism shortens (c)") : null;
     const tainted = toggle("taint", scene.taint !== null, (on) => this.setTaint(on), "What strangers’ words may have touched (t)");
-    this.hits = h("span", { class: "muted small", role: "status" });
     const sheet = h("button", { class: "sheet", on: { click: () => this.lay(true) } }, "in short, notes");
-    replace(this.bar, sheet, colour, ["summary", "transcript"].includes(this.name) ? [] : [simple, near, critical, tainted], search, this.hits);
+    replace(this.bar, sheet, colour, ["summary", "transcript"].includes(this.name) ? [] : [simple, near, critical, tainted], this.finder.box);
     legend(this.legend, scene, this.name);
   }
 
-  async setTaint(on) {
+  async setTaint(on, selected = null) {
     if (!on) return this.scene.set({ taint: null });
     try {
       this.sheet = true;
-      this.scene.set({ taint: taintOf(await ask("taint", this.place)), selected: null });
+      this.scene.set({ taint: taintOf(await ask("taint", this.place)), selected });
     } catch (error) {
       this.notes(`No taint: ${error.message}`);
     }
     return undefined;
-  }
-
-  find(words) {
-    const found = words.trim() ? this.scene.model.find(words) : null;
-    this.scene.set({ found: found && new Set(found) });
-    this.hits.textContent = found ? count(found.length, "event") : "";
-    if (found?.length) this.view.show?.(found[0]);
   }
 
   key(event) {

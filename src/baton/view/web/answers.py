@@ -160,6 +160,8 @@ class Answers:
 
     def _rows(self, query: Query) -> dict[str, Any]:
         rows, complete, problem = self._library.rows(_text(query, "place"))
+        if "most" in query:
+            rows = rows[: _number(query, "most")]
         stamp = _stamped([rows, complete, problem])
         if query.get("stamp") == stamp:  # a page that asks every other second need not get it all again
             return {"stamp": stamp, "unchanged": True}
