@@ -96,11 +96,11 @@ function top(name, params) {
   if (!exported) {
     const part = (to, label) => h("a", { href: `#${to}`, "aria-current": to === name ? "page" : null }, label);
     crumbs.push(part("places", "runs"), " · ", part("table", "traces"), " · ", part("search", "search"));
+    if (setup?.places?.filter((place) => place.training).length > 1) crumbs.push(" · ", part("runs", "training runs"));
+    if (setup?.steer) crumbs.push(" · ", part("live", "live runs"));
     if (params.get("place") && name !== "place") crumbs.push(" / ", h("a", { href: `#place?${new URLSearchParams({ place: params.get("place") })}` }, visible(params.get("place"), 60)));
     else if (params.get("place")) crumbs.push(" / ", visible(params.get("place"), 60));
   }
-  if (setup?.steer) crumbs.push(h("span", { class: "muted" }, " · "), h("a", { href: "#live", "aria-current": name === "live" ? "page" : null }, "live runs"));
-  if (!exported && setup?.places?.filter((place) => place.training).length > 1) crumbs.push(h("span", { class: "muted" }, " · "), h("a", { href: "#runs", "aria-current": name === "runs" ? "page" : null }, "training runs"));
   const mode = h("button", { class: "plain", title: "Light, dark, or as the system has it", on: { click: () => { nextTheme(); mode.textContent = `◐ ${theme()}`; } } }, `◐ ${theme()}`);
   replace(document.getElementById("top"),
     h("span", { class: "brand" }, h("span", { class: "mark", "aria-hidden": "true" }), "Baton"),
