@@ -22,7 +22,7 @@ from baton.team.aggregate import AGGREGATORS
 from baton.team.budget import Budget, LedgerRules, Limits, Refusal, charging_of, limits_told
 from baton.team.clock import Driver, Op
 from baton.team.credentials import Vault, open_vault, refuse_in_plain_sight
-from baton.team.guard.requests import CallRequest, lapse
+from baton.team.guard.requests import CallRequest, lapse, requests
 from baton.team.intervene import Intervention, Replace
 from baton.team.outside import Mode
 from baton.team.people import Act, Steering, act_of, carry_out, live_edits
@@ -309,9 +309,10 @@ class Run:
         told = False
         while True:
             self._hear(steering)
-            if told or self.state.paused:
+            waits = self.state.paused or bool(requests(self.state))
+            if told or waits:
                 steering.tell(standing(self.state))
-            told = self.state.paused
+            told = waits
             with suppress(BatonError):  # no room for it: the next block says so
                 self.writer.commit(must=False)  # so that who steers sees what has happened
             await asyncio.sleep(_LISTEN_SECONDS)
