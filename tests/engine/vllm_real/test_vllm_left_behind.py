@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import vllm_server
 from vllm_server import only_with_vllm
 
 PYTHON = only_with_vllm()
@@ -44,8 +45,13 @@ def _of_session(session: int) -> list[int]:
 
 @pytest.mark.parametrize("killed", ["baton", "keeper"])
 def test_nothing_is_left_behind(model: tuple[Any, Path], killed: str) -> None:
+    # Another process does not know where pytest looks for modules.
+    environment = {**os.environ, "PYTHONPATH": str(Path(vllm_server.__file__).parent)}
     with subprocess.Popen(
-        [sys.executable, "-c", STARTER, str(model[1]), PYTHON], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", STARTER, str(model[1]), PYTHON],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as baton:
         assert baton.stdout is not None
         keeper = int(baton.stdout.readline())
