@@ -11,6 +11,7 @@ import pytest
 from test_browser import PHONE, SHOTS, TEAM, WIDE, Site, Tab, chromium, site, tab, text, until
 from viewer_runs import run_team
 
+from baton.cli import main
 from baton.measure.prices import Price, PriceTable
 from baton.trace import Trace, read, write
 from baton.trace.formats.sqlite.store_read import read_store
@@ -354,3 +355,19 @@ class TestPictures:
             page.locator(".note-form").scroll_into_view_if_needed()
         tab.shot(name)
         tab.context.close()
+
+
+class TestExportedTranscript:
+    def test_a_file_holds_what_was_said(self, tab: Tab, site: Site, tmp_path: Path) -> None:
+        out = tmp_path / "team.html"
+        words = ["export", "html", str(site.folder / "teams.jsonl"), "--trace", TEAM, "--out", str(out)]
+        assert main(words) == 0
+        page = tab.page
+        page.goto(f"{out.as_uri()}#trace?view=transcript")
+        page.wait_for_selector(".entry > .said")
+        assert "sum the numbers in shards 1 2" in text(page, ".entry[data-row='0'] > .said")
+        page.wait_for_selector(".headline .told")
+        page.select_option("select[aria-label=Agent]", "lead2")
+        until(page, "document.querySelectorAll('.entry').length === 6")
+        page.click("[role=tab][data-view=lanes]")
+        assert page.locator(".note-form").count() == 0, "a file is read, and nothing is written"

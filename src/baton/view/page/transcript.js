@@ -73,7 +73,8 @@ export class TranscriptView {
     const every = (await ask("transcript")).entries.filter((entry) => !this.agent || entry.agent === this.agent);
     const before = around === undefined ? start : every.findIndex((entry) => entry.row >= around);
     const from = Math.floor(Math.max(0, before) / PAGE) * PAGE;
-    return { start: from, total: every.length, entries: every.slice(from, from + PAGE) };
+    const entries = every.slice(from, from + PAGE); // their words stand with their events
+    return { start: from, total: every.length, entries: await Promise.all(entries.map(async (entry) => ({ ...entry, said: (await ask("event", { at: entry.row })).content }))) };
   }
 
   draw() {

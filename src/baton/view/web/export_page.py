@@ -62,7 +62,7 @@ def _answers(trace: Trace, attached: Attached) -> dict[str, Any]:
         "setup": {"version": __version__, "places": [], "fork": False, "file": trace.trace_id},
         "trace": picture(trace),
         "ledger": regret(trace, attached),
-        "transcript": Transcript(trace).page(whole=True),
+        "transcript": Transcript(trace).page(whole=True, said=False),  # each event has its words
         "headline": told(trace, attached),
         "cost": price(trace, attached.prices),
     }

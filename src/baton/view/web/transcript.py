@@ -49,9 +49,18 @@ class Transcript:
                 self._spans.setdefault(event.call, []).append(event.span)
 
     def page(
-        self, *, start: int = 0, agent: str | None = None, around: int | None = None, whole: bool = False
+        self,
+        *,
+        start: int = 0,
+        agent: str | None = None,
+        around: int | None = None,
+        whole: bool = False,
+        said: bool = True,
     ) -> dict[str, Any]:
-        """A page of entries from a place on, or the page that an event stands on."""
+        """A page of entries from a place on, or the page that an event stands on.
+
+        `whole`: all of them, uncut; `said`: with their words, where these are not at hand otherwise.
+        """
         events = self._trace.events
         rows = [i for i, event in enumerate(events) if agent is None or self._speaker[id(event)] == agent]
         if around is not None:
@@ -61,17 +70,17 @@ class Transcript:
         return {
             "start": 0 if whole else start,
             "total": len(rows),
-            "entries": [self._entry(row, whole=whole) for row in chosen],
+            "entries": [self._entry(row, whole=whole, said=said) for row in chosen],
         }
 
-    def _entry(self, row: int, *, whole: bool) -> dict[str, Any]:
+    def _entry(self, row: int, *, whole: bool, said: bool) -> dict[str, Any]:
         event = self._trace.events[row]
         call = self._trace.call_by_id.get(event.call or "")
         first = call is not None and self._first[call.id] == row
         return {
             "row": row,
             "agent": self._speaker[id(event)],
-            "said": self._said(event.content_ref, whole=whole),
+            "said": self._said(event.content_ref, whole=whole) if said else None,
             "tokens": event.tokens,
             "estimated": is_estimated(self._trace, event),
             "call": self._calls.get(event.call or ""),
