@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from importlib.resources import files
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from baton.tasks.agentdojo.package import SuiteName
 from baton.tasks.agentdojo.suite_task import AgentDojoTask
@@ -87,7 +87,7 @@ def trace_of(
     task: AgentDojoTask, pair: Pair, engine: Engine, topology: Topology | None = None, *, guarded: bool
 ) -> Trace:
     """The run itself."""
-    assignment = task.assignment(task.instance_of(pair))
+    assignment = structs.replace(task.assignment(task.instance_of(pair)), score=None)  # judged once, in `row_of`
     team = Team.of(
         topology or task.topology() or "centralized",
         engine,

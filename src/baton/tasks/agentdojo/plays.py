@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from baton.tasks.agentdojo.injection_plans import injection_calls
@@ -107,6 +107,7 @@ def _goals(suite_name: str, version: str) -> tuple[tuple[str, str], ...]:
     )
 
 
+@lru_cache(64)
 def _plain(text: str) -> str:
     """Letters and digits alone: YAML breaks lines and doubles quotes."""
     return "".join(character for character in text if character.isalnum())

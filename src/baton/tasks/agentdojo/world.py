@@ -7,9 +7,10 @@ same words. That is what lets a verdict be read off a trace: its calls are made 
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import yaml
@@ -56,7 +57,7 @@ class World:
         """`planted`: place -> what strangers wrote there; other places have what the suite has there."""
         self.pair = pair
         self._suite = suite(pair.suite, pair.version)
-        environment = _environment(pair.suite, pair.version, planted or {})
+        environment = pickle.loads(_environment(pair.suite, pair.version, tuple((planted or {}).items())))
         self.now = pair.user.init_environment(environment)
         self.before = _copy(self.now)
         self._runtime = module("functions_runtime").FunctionsRuntime(self._suite.tools)
@@ -96,7 +97,7 @@ class World:
 
 
 def _copy(environment: Any) -> Any:
-    return environment.model_copy(deep=True)
+    return pickle.loads(pickle.dumps(environment))  # a quarter of the time of a deep copy
 
 
 def _calls(made: Sequence[Made]) -> list[Any]:
@@ -124,10 +125,12 @@ def places(name: str, version: str = VERSION) -> tuple[str, ...]:
     return tuple(_read(name, version)[1])
 
 
-def _environment(name: str, version: str, planted: Mapping[str, str]) -> Any:
+@lru_cache(16)
+def _environment(name: str, version: str, planted: tuple[tuple[str, str], ...]) -> bytes:
+    """The environment, pickled: to read it back takes a tenth of the time that it takes to make one."""
     data, defaults = _read(name, version)
-    texts = {_token(place): text for place, text in {**defaults, **planted}.items()}
-    return suite(name, version).environment_type.model_validate(_filled(data, texts))
+    texts = {_token(place): text for place, text in {**defaults, **dict(planted)}.items()}
+    return pickle.dumps(suite(name, version).environment_type.model_validate(_filled(data, texts)))
 
 
 def _filled(data: Any, texts: Mapping[str, str]) -> Any:
