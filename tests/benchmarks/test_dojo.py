@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("agentdojo", reason="needs the package agentdojo and the extra of that name")
 
 import dojo
-
 from baton.engine.scripted import ScriptedEngine
-from baton.tasks.agentdojo.bench import guard_for, row_of
+from baton.tasks.agentdojo.bench import row_of
+from baton.tasks.agentdojo.guards import guard_for
 from baton.tasks.agentdojo.package import SUITES, SuiteName, suite
 from baton.tasks.agentdojo.suite_task import AgentDojoTask
 from baton.tasks.agentdojo.world import Pair

@@ -17,6 +17,7 @@ from baton.errors import MissingExtraError
 from baton.tasks.agentdojo.injection_plans import injection_calls
 from baton.tasks.agentdojo.labels import ACTS, TOOLS, TRUSTED
 from baton.tasks.agentdojo.package import SUITES, VERSION, module, suite
+from baton.tasks.agentdojo.plays import SuitePlay
 from baton.tasks.agentdojo.suite_task import AgentDojoTask
 from baton.tasks.agentdojo.world import Made, Pair, World, gold_calls, places, seen_places
 from baton.team.running import replay, run
@@ -168,3 +169,10 @@ def test_a_missing_package_says_what_to_type(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(MissingExtraError, match=r"pip install --no-deps agentdojo=="):
         module("no_such")
     assert VERSION == "v1.2.2"
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_an_injection_is_told_from_others_that_begin_alike(name: str) -> None:
+    play = SuitePlay(name, VERSION, obeys=True)
+    for injection, task in suite(name).injection_tasks.items():
+        assert play._orders(f"before {task.GOAL} after") == [injection]

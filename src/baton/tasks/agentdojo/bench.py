@@ -7,16 +7,14 @@ obey nobody. A row says what came of one run, and what was refused first, so tha
 from __future__ import annotations
 
 import asyncio
-import tomllib
 from collections.abc import Callable, Iterable, Iterator
-from importlib.resources import files
 
 from msgspec import Struct, structs
 
+from baton.tasks.agentdojo.guards import guard_for
 from baton.tasks.agentdojo.package import SuiteName
 from baton.tasks.agentdojo.suite_task import AgentDojoTask
 from baton.tasks.agentdojo.world import Pair
-from baton.team.guard.policy import Guard, guard_of
 from baton.team.protocol import Engine
 from baton.team.running import run
 from baton.team.team import Team, Topology
@@ -40,12 +38,6 @@ class PairRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     refused: int = 0
     why: str = ""
     """What was refused first: the tool, and the guard's reason."""
-
-
-def guard_for(suite: str) -> Guard:
-    """The guard that ships for a suite."""
-    with_name = files("baton.tasks.agentdojo").joinpath("guards", f"{suite}.toml")
-    return guard_of(tomllib.loads(with_name.read_text("utf-8")))
 
 
 def rows_of(
@@ -87,7 +79,9 @@ def trace_of(
     task: AgentDojoTask, pair: Pair, engine: Engine, topology: Topology | None = None, *, guarded: bool
 ) -> Trace:
     """The run itself."""
-    assignment = structs.replace(task.assignment(task.instance_of(pair)), score=None)  # judged once, in `row_of`
+    assignment = structs.replace(
+        task.assignment(task.instance_of(pair)), score=None
+    )  # judged once, in `row_of`
     team = Team.of(
         topology or task.topology() or "centralized",
         engine,

@@ -87,7 +87,11 @@ class SuitePlay:
     def _orders(self, text: str) -> list[str]:
         """The injections whose goal stands in a text, whatever layout the tool gave it."""
         plain = _plain(text)
-        return [name for name, goal in _goals(self.suite, self.version) if goal in plain]
+        found = [(name, goal) for name, goal in _goals(self.suite, self.version) if goal in plain]
+        # Some goals begin as others do: of those, the one that says it all.
+        return [
+            name for name, goal in found if not any(goal != other and goal in other for _, other in found)
+        ]
 
 
 @cache
@@ -97,14 +101,9 @@ def _plan(suite_name: str, task: str, version: str) -> tuple[Made, ...]:
 
 @cache
 def _goals(suite_name: str, version: str) -> tuple[tuple[str, str], ...]:
-    """Injection -> its goal, letters and digits alone; one that stands in another's comes after it."""
+    """Injection -> its goal, letters and digits alone."""
     tasks = suite(suite_name, version).injection_tasks
-    found = [(name, _plain(task.GOAL)) for name, task in tasks.items()]
-    return tuple(
-        (name, goal)
-        for name, goal in found
-        if goal  # an empty goal would stand in everything
-    )
+    return tuple((name, _plain(str(task.GOAL))) for name, task in tasks.items())
 
 
 @lru_cache(64)

@@ -1,0 +1,33 @@
+"""A guard for each suite, as TOML beside this file: `--guard baton.tasks.agentdojo.guards:banking`."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+
+from baton.team.guard.policy import Guard, guard_of
+
+
+def guard_for(suite: str) -> Guard:
+    """The guard that ships for a suite."""
+    return guard_of(tomllib.loads(files(__name__).joinpath(f"{suite}.toml").read_text("utf-8")))
+
+
+def workspace() -> Guard:
+    """Mail, calendar and files."""
+    return guard_for("workspace")
+
+
+def travel() -> Guard:
+    """Bookings, calendar and mail."""
+    return guard_for("travel")
+
+
+def banking() -> Guard:
+    """Payments and the account."""
+    return guard_for("banking")
+
+
+def slack() -> Guard:
+    """Messages, channels and web pages."""
+    return guard_for("slack")
