@@ -36,10 +36,13 @@ def records(team: str) -> list[PairRow]:
     return found
 
 
-def outcomes(rows: Iterable[PairRow]) -> dict[tuple[str, str, str | None, bool], tuple[bool | None, bool | None]]:
+def outcomes(
+    rows: Iterable[PairRow],
+) -> dict[tuple[str, str, str | None, bool], tuple[bool | None, bool | None]]:
     """What came of each run; how a refusal is put may change."""
     return {
-        (row.suite, row.user_task, row.injection_task, row.guarded): (row.utility, row.achieved) for row in rows
+        (row.suite, row.user_task, row.injection_task, row.guarded): (row.utility, row.achieved)
+        for row in rows
     }
 
 
@@ -105,7 +108,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
         else:
-            same = same and outcomes(rows) == outcomes(row for row in records(args.team) if row.suite == suite)
+            same = same and outcomes(rows) == outcomes(
+                row for row in records(args.team) if row.suite == suite
+            )
     if not args.keep:
         print("the records hold" if same else "the records say something else")
     return 0 if same else 1
