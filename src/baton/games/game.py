@@ -140,6 +140,10 @@ class Game(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=T
         """What agents that are there before play begins have to say; one agent of the first role each."""
         return ()
 
+    def word(self, state: State, after: State) -> str | None:  # noqa: ARG002 (in most games nobody interrupts)
+        """What a person says as one state becomes another; None: nobody does. It stands on traces as a person's."""
+        return None
+
     def check_exact(self) -> None:
         """Refuse sizes the exact solver does not take, before it tries. Default: let it try."""
 

@@ -252,7 +252,8 @@ class GamePlay:
             return
         if drawn:
             text = f"reward {step.reward + 0.0:g}, then {followed['next']}"
-            me.run.writer.emit_draw(me, event_id, text=text, extra={"draw": followed})
+            word = self.board.game.word(self.state, step.after)
+            me.run.writer.emit_draw(me, event_id, text=text, extra={"draw": followed}, word=word)
         self._num_draws += step.by_chance
         self._num_steps += 1
         self._due = self._due or step.by_chance or isinstance(action, Wait)

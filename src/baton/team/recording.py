@@ -31,6 +31,8 @@ from baton.trace.vocabulary import Decision, EdgeType, EventType, Status
 
 NATURE = "nature"
 """Who draws where a task leaves something to chance. Like a tool that answers in its own name, it is no agent."""
+SUPERVISOR = "supervisor"
+"""Who interrupts in games where somebody does."""
 GIVEN = "task"
 """In whose name what a task hands over of strangers' words is written. Like nature, it is no agent."""
 RAW = "raw_ref"
@@ -298,17 +300,22 @@ class TraceWriter:
             self.watch.written(event, (), text)
         return event
 
-    def emit_draw(self, agent: Agent, after: str, *, text: str, extra: dict[str, Any]) -> Event:
-        """What nature drew after an agent's choice: an event of nobody's, which the agent's next one depends on."""
+    def emit_draw(
+        self, agent: Agent, after: str, *, text: str, extra: dict[str, Any], word: str | None = None
+    ) -> Event:
+        """What nature drew after an agent's choice: an event of nobody's, which the agent's next one depends on.
+
+        `word`: it was that a supervisor said this, and the event is a person's.
+        """
         event = Event(
             id=draw_id(after),
             t=self.driver.now,
-            type="tool_result",
-            agent=NATURE,
+            type="tool_result" if word is None else "human_intervention",
+            agent=NATURE if word is None else SUPERVISOR,
             seq=len(self.events) + 1,
             to=agent.id,
-            tool=NATURE,
-            content_ref=self.text(text),
+            tool=NATURE if word is None else None,
+            content_ref=self.text(text if word is None else word),
             trusted=True,
             extra=extra,
         )
@@ -465,7 +472,7 @@ class Recording:
             if "timer" in event.extra:
                 self.timers.setdefault(event.extra["timer"], moment(event))
             if event.type == "human_intervention":
-                if "edits" not in event.extra:
+                if "edits" not in event.extra and "draw" not in event.extra:  # a game says those again itself
                     self.people.append(event)
                 if (act := event.extra.get("act")) is not None:
                     self.acts.add(act)

@@ -34,6 +34,7 @@ from baton.games.library.skill_bandit import SkillBandit
 from baton.games.library.spawn_bandit import SpawnBandit
 from baton.games.library.spawn_forest import SpawnForest
 from baton.games.library.stopping_chain import StoppingChain
+from baton.games.library.supervised import Supervised
 from baton.games.library.usl import Usl
 from baton.games.library.voters import Voters
 from baton.games.library.weighted_completion import WeightedCompletion
@@ -48,7 +49,7 @@ GAMES: dict[str, type[Game]] = {
     for game in (
         ParallelPandora,
         BestOfN, DivisibleWork, Usl, DagSchedule,
-        AssignmentGame, WeightedCompletion, SkillBandit, Gatekeeper,
+        AssignmentGame, WeightedCompletion, SkillBandit, Gatekeeper, Supervised,
         OneShotMessage, Silo, DecTiger, Scouts,
         Voters, CorrelatedEstimators,
         SequentialTest, Pandora, BatchSearch, StoppingChain,
