@@ -93,8 +93,8 @@ def _on_call(channel: str, event: str) -> Charge:
 
 def _refusals(settings: RefusalSettings) -> CountCost:  # noqa: ARG001 (every cost's)
     def count(trace: Trace) -> list[Charge]:
-        refused = [e for e in trace.events if e.type == "safety_event" and "guard" in e.extra]
-        refused = [event for event in refused if event.extra["guard"] != "endorsed"]
+        guarded = [e for e in trace.events if e.type == "safety_event" and "guard" in e.extra]
+        refused = [event for event in guarded if "refused" in event.extra]
         return [
             Charge(channel="refusals", unit="agent", target=event.agent, value=1.0, by="cost refusals")
             for event in refused
