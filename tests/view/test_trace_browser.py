@@ -158,6 +158,22 @@ class TestNotes:
         page.click(".note >> text=remove")
         until(page, "!document.querySelector('.note')")
 
+    def test_what_somebody_else_notes_is_told_and_takes_no_words_away(self, tab: Tab, site: Site) -> None:
+        trace = read(site.folder / "imported.jsonl")
+        page = tab.open(site.trace("imported", "imported.jsonl"))
+        page.wait_for_selector(".note-form")
+        Notebook(site.folder / "imported.jsonl").add("imported", text="from another desk", by="ada")
+        page.wait_for_selector(".note >> text=from another desk")
+        page.fill("[aria-label='Note on the trace']", "half a sentence")
+        Notebook(site.folder / "imported.jsonl").add(
+            "imported", event=trace.events[0].id, text="more", by="ada"
+        )
+        page.wait_for_timeout(1500)
+        assert page.input_value("[aria-label='Note on the trace']") == "half a sentence"
+        page.click("text=Add note")
+        page.wait_for_selector(".note >> text=half a sentence")
+        page.wait_for_selector(".notebook >> text=1 note: more")
+
     def test_what_is_being_written_stays_while_the_trace_grows(self, tab: Tab, site: Site) -> None:
         path = site.folder / "live.jsonl"
         whole = path.read_bytes()

@@ -15,12 +15,12 @@ export async function loadNotes(scene) {
   }
 }
 
-function take(scene, found) {
+function take(scene, found, mine = false) {
   const noted = new Map();
   for (const note of found.notes) {
     if (note.event !== null) noted.set(note.event, [...(noted.get(note.event) ?? []), note]);
   }
-  scene.set({ notes: found.notes, noted, labels: found.labels });
+  scene.set({ notes: found.notes, noted, labels: found.labels, notesStamp: found.stamp, ...(mine ? { noteKept: true } : {}) });
 }
 
 // What is noted on one event; with null, on the trace as a whole.
@@ -81,6 +81,6 @@ function split(text) {
 
 async function send(scene, change) {
   const found = await post("note", scene.model.place, change);
-  take(scene, found);
+  take(scene, found, true);
   say(change.remove ? "note removed" : `noted; ${number(found.notes.length)} notes on this trace`);
 }

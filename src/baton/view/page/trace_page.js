@@ -77,6 +77,7 @@ export class TracePage {
     clearTimeout(this.still);
     this.finder?.destroy();
     this.unwatch?.();
+    this.unheard?.();
     this.steer?.destroy();
     this.view?.destroy();
     this.scrubber?.destroy();
@@ -99,6 +100,7 @@ export class TracePage {
     this.titled();
     this.notes();
     loadNotes(scene);
+    this.unheard = watch("notes", this.place, ({ stamp }) => stamp && scene.notesStamp && stamp !== scene.notesStamp && loadNotes(scene));
     if (this.context.setup.steer && !scene.model.about.finished) this.steer = new SteerPanel(this.steering, this.place);
     this.scrubber = new Scrubber(this.scrub, scene, () => this.window());
     this.off = scene.on((names) => this.changed(names));
@@ -138,8 +140,8 @@ export class TracePage {
     const inShort = this.scene.selected === null && (names.has("ledger") || names.has("colourBy"));
     const { selected, model } = this.scene;
     const moved = names.has("selected") && (this.detail.dataset.event ?? "") !== (selected === null ? "" : model.ids[selected]);
-    const other = moved || names.has("taint") || names.has("notes"); // what is being written stays as the trace grows
-    if (other || ((inShort || names.has("model")) && !this.isWritten())) this.showDetail();
+    const other = moved || names.has("taint") || names.has("noteKept"); // what is being written stays as the trace grows
+    if (other || ((inShort || names.has("model") || names.has("notes")) && !this.isWritten())) this.showDetail();
     else if (names.has("cursor") && this.scene.selected === null) this.showMoment();
     if (names.has("colourBy") || names.has("ledger") || names.has("taint")) legend(this.legend, this.scene, this.name);
     if (names.has("colourBy")) this.bar.querySelector("select").value = this.scene.colourBy;

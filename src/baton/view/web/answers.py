@@ -16,6 +16,7 @@ from baton import __version__
 from baton.errors import BatonError, UsageError, nearest
 from baton.measure.prices import price
 from baton.trace.formats.decoding import no_collection
+from baton.trace.notes import Notebook
 from baton.trace.trace import Trace
 from baton.view.headline import headline
 from baton.view.index.line import Measured
@@ -93,6 +94,7 @@ class Answers:
             "places": lambda _query: _stamped(self._setup({})["places"]),
             "rows": lambda query: self._library.rows_stamp(_text(query, "place")),
             "live": lambda _query: self.command.live_stamp(),
+            "notes": lambda query: Notebook(self._path(query)).stamp(),
             "trainings": lambda _query: _stamped([run_stamp(each.path) for each in self._all_training()]),
             "standing": lambda query: self.command.standing_stamp(_text(query, "place"), _text(query, "id")),
             "training": lambda query: run_stamp(self._training_place(query).path),
