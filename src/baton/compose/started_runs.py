@@ -68,7 +68,7 @@ class StartedRuns:
     def choices(self) -> dict[str, Any]:
         """What can be filled in."""
         return {
-            "folder": str(self._folder),
+            "folder": self._folder.name or str(self._folder),
             "tasks": list(names("task")),
             "topologies": list(names("topology")),
             "policies": list(self._policies),
