@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -141,7 +142,7 @@ def _show(trace_id: str, standing: RunStanding | None, *, finished: bool, place:
         ("agents", standing.agents, lambda each: f"{each['id']} ({each['role']}) {each['doing']}"),
         ("unread", standing.unread, lambda each: f"{each['event']} to {each['to']}: {each['text']}"),
         ("coming", standing.coming, _coming),
-        ("asks", standing.requests, lambda each: f"{each['id']}: {each.get('text', '')}"),
+        ("asks", standing.requests, _asks),
     )
     for name, found, told in rows:
         for number, each in enumerate(found[:_SHOWN]):
@@ -150,6 +151,10 @@ def _show(trace_id: str, standing: RunStanding | None, *, finished: bool, place:
             say(f"{'':<8} and {len(found) - _SHOWN} more")
     if not standing.paused:
         say(f"What agents do and have not read is told while it is paused. Type: baton steer {place} pause")
+
+
+def _asks(each: dict[str, Any]) -> str:
+    return f"{each['id']} {each['agent']} wants {each['tool']} {json.dumps(each['arguments'])}: {each['why']}"
 
 
 def _coming(each: dict[str, Any]) -> str:

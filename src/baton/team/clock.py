@@ -120,6 +120,7 @@ class Resting:
 
 
 TICK = 2.0**-20
+_PART_SECONDS = 0.1
 
 
 def quantised(seconds: float) -> float:
@@ -207,7 +208,10 @@ class Driver:
 
         async def wait() -> None:
             with suppress(asyncio.CancelledError):
-                await asyncio.sleep(seconds)
+                left = seconds
+                while left > 0:  # a pause is no time to come in
+                    await asyncio.sleep(part := min(_PART_SECONDS, left))
+                    left -= 0.0 if self.paused else part
                 self.schedule(op, self.now + seconds)
 
         op.task = asyncio.ensure_future(wait())
