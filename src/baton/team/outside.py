@@ -27,8 +27,8 @@ from baton.team.protocol import Answer, Engine, EngineError
 from baton.team.question import Question, has_weights, same_question, with_key
 from baton.team.recording import RAW, TraceWriter
 from baton.team.together import Together
-from baton.team.tools.secret import ToolSecret
-from baton.team.tools.tool import NO_SECRETS, Tool, ToolOutcome, invoke, invoke_now
+from baton.team.tools.agent_place import AgentPlaces
+from baton.team.tools.tool import NOTHING_HIDDEN, Tool, ToolOutcome, invoke, invoke_now
 from baton.trace.records import Call
 from baton.trace.vocabulary import Status
 
@@ -91,6 +91,8 @@ class Outside:
         self._mode = mode
         self._vault = vault
         """Credentials that tools are given; None: there are none."""
+        self._places: AgentPlaces | None = None
+        """Folders that agents keep; None: no tool has asked for one."""
         self.live = mode.live
         self.usage = Usage()
         journal, recording = writer.journal, writer.recording
@@ -406,9 +408,9 @@ class Outside:
                 return
         elif op.work[0].instant:
             self.usage.tools_run += 1
-            secrets = self._secrets(op)
-            if not isinstance(secrets, ToolOutcome):
-                op.result = invoke_now(*op.work, idempotency_key=self._key(op), secrets=secrets)
+            hidden = self._hidden(op)
+            if not isinstance(hidden, ToolOutcome):
+                op.result = invoke_now(*op.work, idempotency_key=self._key(op), hidden=hidden)
                 self._scrub(op)
             self._driver.arrive(op)
             return
@@ -435,20 +437,35 @@ class Outside:
         if op.in_doubt:
             return
         began = time.monotonic()
-        secrets = self._secrets(op)
-        if not isinstance(secrets, ToolOutcome):
-            op.result = await invoke(*op.work, idempotency_key=self._key(op), secrets=secrets)
+        hidden = self._hidden(op)
+        if not isinstance(hidden, ToolOutcome):
+            op.result = await invoke(*op.work, idempotency_key=self._key(op), hidden=hidden)
             self._scrub(op)
         if self.ahead is not None:
             self.ahead.came(op, time.monotonic() - began)
 
-    def _secrets(self, op: Op) -> Mapping[str, ToolSecret] | ToolOutcome:
-        """The credentials that a tool is given in this call, or how the call ended because there are none for it."""
+    def _hidden(self, op: Op) -> Mapping[str, Any] | ToolOutcome:
+        """What a tool is given that no model sees, or how the call ended because it may not have it."""
         tool, agent = op.work[0], op.agent
-        given = secrets_for(tool, agent.id, agent.role.name, self._vault) if tool.secrets else NO_SECRETS
-        if isinstance(given, ToolOutcome):
-            op.result = given
-        return given
+        if tool.secrets:
+            given = secrets_for(tool, agent.id, agent.role.name, self._vault)
+            if isinstance(given, ToolOutcome):
+                op.result = given
+                return given
+            hidden: dict[str, Any] = {**given}
+        elif tool.place is None:
+            return NOTHING_HIDDEN
+        else:
+            hidden = {}
+        if tool.place is not None:
+            self._places = self._places or AgentPlaces()
+            hidden[tool.place] = self._places.of(_line(agent))
+        return hidden
+
+    def leave(self, agent: Agent) -> None:
+        """An agent is gone for good: so is what it kept."""
+        if self._places is not None:
+            self._places.leave(agent.id)
 
     def _scrub(self, op: Op) -> None:
         """Take credentials out of what came from outside, before anybody reads it or writes it down."""
@@ -528,6 +545,17 @@ class Outside:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._places is not None:
+            self._places.close()
+
+
+def _line(agent: Agent) -> tuple[tuple[str, str], ...]:
+    """An agent and all above it."""
+    line, above = [(agent.id, agent.role.name)], agent.parent
+    while above is not None:
+        line.append((above.id, above.role.name))
+        above = above.parent
+    return tuple(line)
 
 
 def asked(op: Op, finish_reason: str, now: float) -> Call:

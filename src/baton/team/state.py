@@ -212,6 +212,7 @@ class RunState:
             self.kill(child, "cancelled" if child.state == "active" else "ok", because)
         lost = self.outside.cancel(agent, because)
         agent.state = "dead"
+        self.outside.leave(agent)
         # Whether it was idle or cut off depends on how far it had got.
         why = (agent.last_event, because)
         causes: list[tuple[str, EdgeType]] = [

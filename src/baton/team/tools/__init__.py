@@ -7,10 +7,15 @@ from typing import Any
 
 from baton.registry import resolve
 from baton.team.tools import tool as _tool
+from baton.team.tools.agent_python import agent_python_tool
 from baton.team.tools.plan import plan_tool
 from baton.team.tools.sandbox import python_tool
 
-TOOLS: Mapping[str, _tool.Tool] = {"python": python_tool(), "plan": plan_tool}
+TOOLS: Mapping[str, _tool.Tool] = {
+    "python": python_tool(),
+    "python_with_files": agent_python_tool(),
+    "plan": plan_tool,
+}
 """Tools that any team can have, by name."""
 
 

@@ -40,15 +40,22 @@ def readable() -> tuple[str, ...]:
     )
 
 
-def wrapped(program: Sequence[str], *, child: Path, num_bytes: int, info_fd: int) -> list[str]:
-    """A program and its arguments, in namespaces of its own. It is told of the process inside on `info_fd`."""
+def wrapped(
+    program: Sequence[str], *, child: Path, num_bytes: int, info_fd: int, folder: Path | None = None
+) -> list[str]:
+    """A program and its arguments, in namespaces of its own. It is told of the process inside on `info_fd`.
+
+    `folder`: of the outside, the one directory that it sees, in place of one in memory. Nothing is mounted on it.
+    """
     # User 0 with one capability, both of the new user namespace alone: to mount its folder, after which it drops it.
     inside = ["--uid", "0", "--gid", "0", "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"]
     alone = ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "sandbox"]
     binds = [word for path in (program[0], *readable()) for word in ("--ro-bind-try", path, path)]
     devices = [word for path in DEVICES for word in ("--dev-bind-try", path, path)]
     places = ["--ro-bind", str(child), CHILD, "--symlink", FOLDER.lstrip("/"), "/tmp"]
-    places += ["--size", str(num_bytes), "--tmpfs", FOLDER]
+    places += (
+        ["--size", str(num_bytes), "--tmpfs", FOLDER] if folder is None else ["--bind", str(folder), FOLDER]
+    )
     root = ["--remount-ro", "/", "--chdir", FOLDER]
     return [
         find_bubblewrap() or "bwrap",

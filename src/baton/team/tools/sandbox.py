@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -93,6 +94,14 @@ class SandboxLimits(Struct, frozen=True, kw_only=True):
             raise UsageError(f"there is no sandbox level {self.least!r}. {nearest(self.least, LEVELS)}")
 
 
+class KeptFolder(Struct, frozen=True):
+    """A folder that code runs in and that stays when it has ended."""
+
+    folder: Path
+    over: Callable[[], bool]
+    """Whether more is kept than may be; looked at every 50 ms."""
+
+
 class SandboxResult(Struct, frozen=True, kw_only=True):
     """What came of one run."""
 
@@ -124,7 +133,7 @@ def python_tool(limits: SandboxLimits | None = None) -> Tool:
             cancelled.set()
         if result.exit_code == 0 and result.level is not None:
             return Confined(text=result.output, sandbox=result.level)
-        raise SandboxError(_explained(result, limits), result.level)
+        raise SandboxError(explained(result, limits), result.level)
 
     made = tool(
         pure=True,
@@ -176,16 +185,23 @@ def why_no_bubblewrap() -> str | None:
 
 
 def run_python(
-    code: str, limits: SandboxLimits | None = None, cancelled: threading.Event | None = None
+    code: str,
+    limits: SandboxLimits | None = None,
+    cancelled: threading.Event | None = None,
+    *,
+    kept: KeptFolder | None = None,
 ) -> SandboxResult:
-    """Run code to its end, or to a limit's. Never raises; setting `cancelled` stops it within 50 ms."""
+    """Run code to its end, or to a limit's. Never raises; setting `cancelled` stops it within 50 ms.
+
+    `kept`: a folder to run in that stays; else one of its own, which is deleted.
+    """
     limits, cancelled = limits or SandboxLimits(), cancelled or threading.Event()
     while not _SEATS.acquire(timeout=_LOOK_SECONDS):
         if cancelled.is_set():
             return _not_run("cancelled", "")
     try:
         wrap = "bubblewrap" in limits.layers and why_no_bubblewrap() is None
-        result = _seated(code, limits, cancelled, wrap=wrap)
+        result = _seated(code, limits, cancelled, wrap=wrap, kept=kept)
     finally:
         _SEATS.release()
     if result.stopped == "refused":
@@ -193,13 +209,20 @@ def run_python(
     return result
 
 
-def _seated(code: str, limits: SandboxLimits, cancelled: threading.Event, *, wrap: bool) -> SandboxResult:
+def _seated(
+    code: str,
+    limits: SandboxLimits,
+    cancelled: threading.Event,
+    *,
+    wrap: bool,
+    kept: KeptFolder | None = None,
+) -> SandboxResult:
     began = time.monotonic()
     directory: Path | None = None
     try:
-        if not wrap:  # inside bubblewrap it has one in memory
+        if not wrap and kept is None:  # inside bubblewrap it has one in memory
             directory = Path(tempfile.mkdtemp(prefix="baton-sandbox-"))
-        run = _Run(code, directory, limits)
+        run = _Run(code, directory, limits, wrap=wrap, kept=kept)
     except OSError as error:
         if directory is None:
             return _not_run("start", f"no working directory ({error})" if not wrap else str(error))
@@ -209,32 +232,35 @@ def _seated(code: str, limits: SandboxLimits, cancelled: threading.Event, *, wra
         return run.watch(began, cancelled)
     finally:
         run.end()
-        if directory is not None:
+        if directory is not None:  # one of its own; never one that was given
             remove(directory)
 
 
 class _Run:
     """One process, its pipes, and what it has said so far."""
 
-    def __init__(self, code: str, directory: Path | None, limits: SandboxLimits) -> None:
+    def __init__(
+        self, code: str, directory: Path | None, limits: SandboxLimits, *, wrap: bool, kept: KeptFolder | None
+    ) -> None:
         self._limits = limits
-        self._directory = directory
+        self._wrapped, self._kept = wrap, kept
+        self._directory = directory if kept is None else kept.folder
         self._output, self._status, self._info = bytearray(), bytearray(), bytearray()
         self._status_fd, status = os.pipe()
         self._info_fd, info = os.pipe()
-        home = bubblewrap.FOLDER if directory is None else str(directory)
+        home = bubblewrap.FOLDER if wrap else str(self._directory)
         try:
             with tempfile.TemporaryFile() as source:
                 source.write(code.encode(errors="replace"))
                 source.seek(0)
                 self._process = subprocess.Popen(
-                    _command(limits, status_fd=status, info_fd=info, wrap=directory is None),
+                    _command(limits, status_fd=status, info_fd=info, wrap=wrap, kept=kept),
                     stdin=source,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
-                    cwd=directory or "/",
+                    cwd="/" if wrap else self._directory,
                     env={"PATH": "/usr/bin:/bin", "HOME": home, "PYTHONHASHSEED": "0"},
-                    pass_fds=(status, info) if directory is None else (status,),
+                    pass_fds=(status, info) if wrap else (status,),
                     start_new_session=True,
                 )
         except OSError:
@@ -281,8 +307,11 @@ class _Run:
     def _holds_too_much(self) -> bool:
         """Whether it has written too much, where the kernel does not see to that."""
         most = {"max_bytes": self._limits.disk_bytes, "max_files": self._limits.num_files}
+        if self._kept is not None and self._kept.over():
+            return True
         if self._directory is not None:
-            return holds_too_much(self._directory, self._process.pid, **most)
+            pid = self._inside() if self._wrapped else None
+            return holds_too_much(self._directory, pid or self._process.pid, **most)
         inside = self._inside()
         if inside is None or not self._status or b"quota" in self._status:
             return False
@@ -301,7 +330,7 @@ class _Run:
 
     def _result(self, stopped: Stopped | None, duration_s: float) -> SandboxResult:
         code = self._process.returncode
-        if self._directory is None and code - 128 in signal.valid_signals():
+        if self._wrapped and code - 128 in signal.valid_signals():
             code = 128 - code  # bubblewrap tells of a signal as a shell does
         layers = tuple(self._status.decode().split(",")) if self._status else ()
         ended = stopped
@@ -360,14 +389,19 @@ class _Run:
         return True
 
 
-def _command(limits: SandboxLimits, *, status_fd: int, info_fd: int, wrap: bool) -> list[str]:
+def _command(
+    limits: SandboxLimits, *, status_fd: int, info_fd: int, wrap: bool, kept: KeptFolder | None
+) -> list[str]:
     """The program that confines itself and runs the code on its standard input."""
+    left_out = (
+        (UNWRAPPED if wrap else WRAPPED) if kept is None else ("quota", *(UNWRAPPED if wrap else WRAPPED))
+    )
     settings = {
         "status_fd": status_fd,
         "parent": os.getpid(),
         "folder": bubblewrap.FOLDER,
         "readable": bubblewrap.readable(),
-        "layers": [name for name in limits.layers if name not in (UNWRAPPED if wrap else WRAPPED)],
+        "layers": [name for name in limits.layers if name not in left_out],
         "needed": NEEDED[limits.least],
         "filter": filter_code(platform.machine()).hex(),
         "limits": {name: getattr(limits, name) for name in _KERNEL_LIMITS},
@@ -377,7 +411,10 @@ def _command(limits: SandboxLimits, *, status_fd: int, info_fd: int, wrap: bool)
     if not wrap:
         return [*python, str(_CHILD), json.dumps(settings)]
     program = [*python, bubblewrap.CHILD, json.dumps(settings)]
-    return bubblewrap.wrapped(program, child=_CHILD, num_bytes=limits.disk_bytes, info_fd=info_fd)
+    folder = None if kept is None else kept.folder
+    return bubblewrap.wrapped(
+        program, child=_CHILD, num_bytes=limits.disk_bytes, info_fd=info_fd, folder=folder
+    )
 
 
 def _not_run(stopped: Literal["start", "cancelled"], reason: str) -> SandboxResult:
@@ -386,7 +423,8 @@ def _not_run(stopped: Literal["start", "cancelled"], reason: str) -> SandboxResu
     )
 
 
-def _explained(result: SandboxResult, limits: SandboxLimits) -> str:
+def explained(result: SandboxResult, limits: SandboxLimits) -> str:
+    """What came of a run that failed, as an agent reads it."""
     reasons = {
         "time": f"stopped after {limits.wall_seconds:g} seconds",
         "cpu": f"stopped: it used more than {limits.cpu_seconds} seconds of processor time",

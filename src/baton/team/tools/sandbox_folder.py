@@ -42,8 +42,26 @@ def _deleted_bytes(pid: int) -> int:
     return num_bytes
 
 
-def remove(directory: Path) -> None:
-    """Delete the directory, however deep and however its permissions: subdirectories move up first."""
+def count_files(directory: Path) -> tuple[int, int]:
+    """(bytes, files and directories) in a directory; what cannot be listed counts as nothing here."""
+    num_files = num_bytes = 0
+    pending = [os.fspath(directory)]
+    while pending:
+        with suppress(OSError), os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                num_files += 1
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+                else:
+                    num_bytes += entry.stat(follow_symlinks=False).st_blocks * 512
+    return num_bytes, num_files
+
+
+def remove(directory: Path, *, keep: bool = False) -> None:
+    """Delete the directory, however deep and however its permissions: subdirectories move up first.
+
+    `keep`: what is in it alone.
+    """
     count = 0
     with suppress(OSError):  # what cannot be deleted stays in the temporary directory
         while entries := list(directory.iterdir()):
@@ -56,4 +74,5 @@ def remove(directory: Path) -> None:
                     count += 1
                     inner.rename(directory / f".{count}-{os.urandom(8).hex()}")
                 entry.rmdir()
-        directory.rmdir()
+        if not keep:
+            directory.rmdir()

@@ -27,10 +27,12 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 from baton.errors import UsageError
 from baton.team.action import VERBS
+from baton.team.tools.agent_place import AgentPlace
 from baton.team.tools.secret import ToolSecret
 
 _KEY = "idempotency_key"
-NO_SECRETS: Final[Mapping[str, ToolSecret]] = {}
+NOTHING_HIDDEN: Final[Mapping[str, Any]] = {}
+"""Parameters that no model sees: credentials, and the agent's place."""
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what OpenAI-compatible servers accept
 
 
@@ -63,6 +65,8 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False):
     """Price of one call; None: not known."""
     secrets: tuple[str, ...] = ()
     """Parameters that are credentials: the runtime gives them to agents that may use them, and no model sees them."""
+    place: str | None = None
+    """The parameter that is the calling agent's own folder and limits; None: it asks for none."""
     check: Callable[[], None] | None = None
     """Called before a run that may use the tool; raises a UsageError where it cannot keep what it promises."""
 
@@ -118,7 +122,7 @@ class Registry(Mapping[str, Tool]):
                 field: getattr(self._tools[name], field)
                 for field in Tool.__struct_fields__
                 if field not in ("function", "arguments", "check")
-                and (field != "secrets" or self._tools[name].secrets)
+                and (field not in ("secrets", "place") or getattr(self._tools[name], field))
             }
             for name in sorted(self._tools)
         ]
@@ -176,7 +180,8 @@ def tool(
             )
         parameters = _parameters(called, function)
         secrets = tuple(field for field, (hint, _) in parameters.items() if hint is ToolSecret)
-        for field in secrets:
+        place = next((field for field, (hint, _) in parameters.items() if hint is AgentPlace), None)
+        for field in (*secrets, *([place] if place else [])):
             del parameters[field]
         takes_key = parameters.pop(_KEY, None) is not None
         if takes_key and not idempotent:
@@ -202,6 +207,7 @@ def tool(
             max_output_bytes=max_output_bytes,
             cost_usd=cost_usd,
             secrets=secrets,
+            place=place,
             check=check,
         )
 
@@ -213,13 +219,13 @@ async def invoke(
     args: Mapping[str, Any],
     *,
     idempotency_key: str,
-    secrets: Mapping[str, ToolSecret] = NO_SECRETS,
+    hidden: Mapping[str, Any] = NOTHING_HIDDEN,
 ) -> ToolOutcome:
     """Call a tool within its limits. Cancelling this cancels an async tool and abandons a sync one."""
     if tool.instant:
-        return invoke_now(tool, args, idempotency_key=idempotency_key, secrets=secrets)
+        return invoke_now(tool, args, idempotency_key=idempotency_key, hidden=hidden)
     began = time.perf_counter()
-    given = _bind(tool, args, idempotency_key, secrets)
+    given = _bind(tool, args, idempotency_key, hidden)
     if isinstance(given, ToolOutcome):
         return given
     work: asyncio.Future[Any] = (
@@ -252,14 +258,14 @@ def invoke_now(
     args: Mapping[str, Any],
     *,
     idempotency_key: str = "",
-    secrets: Mapping[str, ToolSecret] = NO_SECRETS,
+    hidden: Mapping[str, Any] = NOTHING_HIDDEN,
 ) -> ToolOutcome:
     """Call an instant tool inline."""
     if not tool.instant:
         raise UsageError(
             f"Tool {tool.name!r} is not instant. Type: await invoke(...), or @tool(instant=True)"
         )
-    given = _bind(tool, args, idempotency_key, secrets)
+    given = _bind(tool, args, idempotency_key, hidden)
     if isinstance(given, ToolOutcome):
         return given
     began = time.perf_counter()
@@ -312,7 +318,7 @@ def in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
 
 
 def _bind(
-    tool: Tool, args: Mapping[str, Any], idempotency_key: str, secrets: Mapping[str, ToolSecret]
+    tool: Tool, args: Mapping[str, Any], idempotency_key: str, hidden: Mapping[str, Any]
 ) -> dict[str, Any] | ToolOutcome:
     try:
         checked = msgspec.convert(args, tool.arguments)
@@ -329,11 +335,15 @@ def _bind(
     if tool.takes_key:
         given[_KEY] = idempotency_key
     for name in tool.secrets:
-        if name not in secrets:
+        if name not in hidden:
             return ToolOutcome(
                 text=f"{tool.name} needs the credential {name!r}.", ok=False, error="credential"
             )
-        given[name] = secrets[name]
+        given[name] = hidden[name]
+    if tool.place is not None:
+        if tool.place not in hidden:
+            return ToolOutcome(text=f"{tool.name} needs an agent's place.", ok=False, error="arguments")
+        given[tool.place] = hidden[tool.place]
     return given
 
 
