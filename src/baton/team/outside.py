@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Struct, structs
 
 from baton.errors import BatonError, TraceError
@@ -20,11 +19,12 @@ from baton.team.agent import Agent, Item
 from baton.team.ahead import Ahead
 from baton.team.budget import Bill, Refusal, bill_of
 from baton.team.clock import Latency, Op
-from baton.team.credentials import Vault, secrets_for
+from baton.team.credentials import Vault
 from baton.team.guard.watch import GuardWatch
+from baton.team.hidden_parameters import hidden_parameters
 from baton.team.intervene import OnEvent, Replace
 from baton.team.protocol import Answer, Engine, EngineError
-from baton.team.question import Question, has_weights, same_question, with_key
+from baton.team.question import Question, has_weights, memory_key, same_question, with_key
 from baton.team.recording import RAW, TraceWriter
 from baton.team.together import Together
 from baton.team.tools.agent_place import AgentPlaces
@@ -345,7 +345,7 @@ class Outside:
         elif asked:
             await asyncio.gather(*asked)
         if self._mode.memory is not None:
-            self._mode.memory.update((_memory_key(op), op.result) for op in ops)
+            self._mode.memory.update((memory_key(op), op.result) for op in ops)
         latency = self._latency
         for op in ops:
             if op.kind == "tool":
@@ -380,7 +380,7 @@ class Outside:
     def _remembered(self, op: Op) -> bool:
         """Whether this very thing was asked before, when the same fork was tried."""
         memory = self._mode.memory
-        if not memory or (key := _memory_key(op)) not in memory:
+        if not memory or (key := memory_key(op)) not in memory:
             return False
         op.result = memory[key]
         return True
@@ -446,21 +446,15 @@ class Outside:
 
     def _hidden(self, op: Op) -> Mapping[str, Any] | ToolOutcome:
         """What a tool is given that no model sees, or how the call ended because it may not have it."""
-        tool, agent = op.work[0], op.agent
-        if tool.secrets:
-            given = secrets_for(tool, agent.id, agent.role.name, self._vault)
-            if isinstance(given, ToolOutcome):
-                op.result = given
-                return given
-            hidden: dict[str, Any] = {**given}
-        elif tool.place is None:
+        tool: Tool = op.work[0]
+        if not tool.secrets and tool.place is None:
             return NOTHING_HIDDEN
-        else:
-            hidden = {}
-        if tool.place is not None:
-            self._places = self._places or AgentPlaces()
-            hidden[tool.place] = self._places.of(_line(agent))
-        return hidden
+        if tool.place is not None and self._places is None:
+            self._places = AgentPlaces()
+        given = hidden_parameters(tool, op.agent, self._vault, self._places)
+        if isinstance(given, ToolOutcome):
+            op.result = given
+        return given
 
     def leave(self, agent: Agent) -> None:
         """An agent is gone for good: so is what it kept."""
@@ -549,15 +543,6 @@ class Outside:
             self._places.close()
 
 
-def _line(agent: Agent) -> tuple[tuple[str, str], ...]:
-    """An agent and all above it."""
-    line, above = [(agent.id, agent.role.name)], agent.parent
-    while above is not None:
-        line.append((above.id, above.role.name))
-        above = above.parent
-    return tuple(line)
-
-
 def asked(op: Op, finish_reason: str, now: float) -> Call:
     """The record of a call that was asked, without what was answered."""
     question: Question = op.work
@@ -576,14 +561,6 @@ def asked(op: Op, finish_reason: str, now: float) -> Call:
         t=op.start,
         duration_s=now - op.start,
     )
-
-
-def _memory_key(op: Op) -> Any:
-    if op.kind == "tool":
-        tool, args = op.work
-        return op.id, tool.name, msgspec.json.encode(args)
-    request = op.work.request
-    return op.id, request.sampling.key, tuple(request.entries)
 
 
 def _said(answer: Answer | EngineError) -> int:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 from msgspec import Struct, structs
 
 from baton.team.budget import PromptCharge
+from baton.team.clock import Op
 from baton.team.protocol import Engine, Request
 from baton.trace.records import Call, Ints, Sampling
 
@@ -56,3 +60,12 @@ def with_key(question: Question, key: str) -> Question:
     return structs.replace(
         question, request=structs.replace(request, sampling=structs.replace(request.sampling, key=key))
     )
+
+
+def memory_key(op: Op) -> Any:
+    """What an answer is remembered by when the same fork is tried again."""
+    if op.kind == "tool":
+        tool, args = op.work
+        return op.id, tool.name, msgspec.json.encode(args)
+    request = op.work.request
+    return op.id, request.sampling.key, tuple(request.entries)
