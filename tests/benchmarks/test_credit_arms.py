@@ -72,7 +72,10 @@ def test_the_mean_of_the_gradients_is_the_gradient_of_the_value(game: str, arm: 
     crediting = Crediting(arm, table)
     samples: dict[tuple[int, int], list[float]] = {key: [] for key in truth}
     visits = evaluate(table.board.game, table.policy).visits
-    often = {key for key in truth if visits[table.board.states[key[0]]] > 0.1}
+    often = {
+        key for key in truth
+        if visits[table.board.states[key[0]]] > 0.1 and min(table.chances(key[0])) > 0.1
+    }  # fmt: skip
     num = 800
     for instance in range(num):
         group = [table.play(instance) for _ in range(4)]
