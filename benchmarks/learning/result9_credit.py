@@ -236,12 +236,14 @@ def table(records: list[Record]) -> str:
     rows = []
     for (credit, step), mine in cells.items():
         plain = against(mine, cells["uniform", step]) if ("uniform", step) in cells else "–"
-        rows.append((credit, step, shown(mine), plain, against(mine, cells[credit, "gradient"])))
+        whole = against(mine, cells["leave-one-out", step]) if ("leave-one-out", step) in cells else "–"
+        rows.append((credit, step, shown(mine), plain, whole, against(mine, cells[credit, "gradient"])))
     heading = (
         "credit",
         "step",
         "left, mean of five games",
         "against uniform, same step",
+        "against leave-one-out, same step",
         "against gradient, same credit",
     )
     return markdown(("credit", "step", *GAMES), by_game) + "\n\n" + markdown(heading, rows)
