@@ -27,6 +27,7 @@ from urllib.parse import urlencode
 import psutil
 
 import team_trace
+import viewer_table
 from baton.trace import write
 from baton.trace.trace import Trace
 from table import machine, print_table, row
@@ -52,6 +53,7 @@ PAN = """(seconds) => new Promise((done) => {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="seconds, and figures that mean nothing")
+    parser.add_argument("--table", action="store_true", help="100,000 traces in the table, and nothing else")
     args = parser.parse_args()
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
@@ -62,6 +64,14 @@ def main() -> None:
         return
     from playwright.sync_api import sync_playwright
 
+    num_traces = 300 if args.smoke else 100_000
+    if args.table:
+        with sync_playwright() as driver:
+            browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+            where = machine(f"Chromium {browser.version}, headless, software drawing")
+            print_table(viewer_table.rows(viewer_table.measure(browser, num_traces), num_traces, where))
+            browser.close()
+        return
     num_events, loads, seconds = (600, 1, 0.3) if args.smoke else (20_000, LOADS, PAN_SECONDS)
     trace = thousand_agents(num_events)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:

@@ -279,3 +279,14 @@ def test_sizes_and_themes(tab: Tab, site: Site) -> None:
         tab.page.wait_for_selector(".grid tbody tr.press, .sides, .hits")
         tab.page.wait_for_timeout(300)
         assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_page_that_was_left_draws_nothing_more(tab: Tab, site: Site) -> None:
+    page = tab.page
+    page.route("**/api/setup*", lambda route: (page.wait_for_timeout(400), route.continue_()))
+    page.goto(f"{site.address}#places", wait_until="commit")
+    page.evaluate("location.hash = '#table?sort=trace'")
+    page.wait_for_selector(".grid tbody tr.press")
+    page.wait_for_timeout(600)
+    assert page.locator(".grid tbody tr.press").count() > 5
+    assert page.locator("text=Runs and traces").count() == 0

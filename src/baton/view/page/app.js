@@ -69,9 +69,11 @@ async function open() {
   current = null;
   tip();
   top(name, params);
-  replace(main, h("p", { class: "hint" }, "Loading…"));
+  // A place of its own: what a page that was left still draws is seen by nobody.
+  const host = h("div", { class: "host" }, h("p", { class: "hint" }, "Loading…"));
+  replace(main, host);
   try {
-    const page = new PAGES[name](main, params, context); // which may ask for what it needs at once
+    const page = new PAGES[name](host, params, context); // which may ask for what it needs at once
     setup ??= await ask("setup");
     top(name, params);
     await page.open();
