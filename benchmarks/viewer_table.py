@@ -1,8 +1,8 @@
 """100,000 traces in the viewer's table: reading them, opening, sorting, filtering and scrolling, in headless Chromium.
 
 The traces are short (8 events, no content), in ten files of a folder, so that what is measured is the table and not
-the disk. Opening is from the navigation to the first rows, with the index as an earlier viewing left it in the cache; what a
-press takes is from the press to the new rows, drawn.
+the disk. Opening is from the navigation to the first rows, with the index as an earlier viewing left it in the cache;
+what a press takes is from the press to the new rows, drawn.
 """
 
 from __future__ import annotations
