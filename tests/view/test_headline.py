@@ -14,6 +14,7 @@ from viewer_runs import credited, hostile, odd, run_team, tainted
 from baton.cli import main
 from baton.measure.prices import Price, PriceTable
 from baton.trace import Credit, Event, Header, Recorder, Trace, read, write
+from baton.trace.formats import read_all
 from baton.view.headline import headline, titled
 from baton.view.terminal.endings import why_ended
 
@@ -65,6 +66,23 @@ def test_what_mattered_most_by_credit_and_by_regret() -> None:
     assert "worth" not in told(zero)
     lost = told(only, losses=[("lead1#1", 0.0), ("lead2#1", 0.25), ("gone", 9.0)])
     assert lost["worth"] == "lead2’s spawn → lead2.worker1 lost most against the best choice: 0.25"
+
+
+def test_a_fork_says_what_was_changed(tmp_path: Path) -> None:
+    place = str(tmp_path / "sum")
+    assert main(["run", "shard-sum", "--topology", "hierarchical", "--out", place]) == 0
+    assert main(["fork", place, "--at", "lead1#4", "--replace", "0", "--out", place + "-fork"]) == 0
+    (fork,) = read_all(place + "-fork")
+    assert (
+        told(fork)["fork"] == "forked from shard-sum-hierarchical-0, changed at lead1’s return → orchestrator"
+    )
+    for meta in (
+        {"forked_from": 3},
+        {"forked_from": "x", "run": 3},
+        {"forked_from": "x", "run": {"interventions": [3]}},
+    ):
+        odd_one = structs.replace(fork, header=structs.replace(fork.header, meta=meta))
+        assert told(odd_one)["fork"] == "forked from x"
 
 
 def test_taint_and_failure_modes_are_told(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from baton.trace.graph.timing import critical_path
 from baton.trace.outcome import estimated_tokens, final_event, stops
 from baton.trace.provenance import Labels
 from baton.trace.records import Credit, Event
-from baton.trace.trace import Trace
+from baton.trace.trace import Trace, meta_table
 from baton.trace.vocabulary import DECISIONS
 from baton.view.terminal.endings import why_ended
 from baton.view.text import count, duration, money, number, printable, shortened
@@ -44,7 +44,7 @@ class Sentence(Struct, frozen=True):
     """One thing that is to be said of a trace."""
 
     about: str
-    """ended, time, cost, worth or wrong."""
+    """ended, fork, time, cost, worth or wrong."""
     pieces: tuple[Piece, ...]
 
     @property
@@ -64,6 +64,8 @@ def headline(
     `losses`: event -> regret, where somebody solved the game that was played.
     """
     said = [Sentence("ended", _ended(trace))]
+    if changed := _changed(trace):
+        said.append(Sentence("fork", tuple(changed)))
     parts: tuple[tuple[str, Callable[[], list[Piece]]], ...] = (
         ("time", lambda: _time(trace)),
         ("cost", lambda: _cost(trace, prices)),
@@ -86,6 +88,18 @@ def _ended(trace: Trace) -> tuple[Piece, ...]:
     except TraceError:
         event = None
     return (Piece(why_ended(trace), None if event is None else event.id),)
+
+
+def _changed(trace: Trace) -> list[Piece]:
+    """Of a fork: what it was made of, and which event was changed."""
+    origin = trace.header.meta.get("forked_from")
+    if not isinstance(origin, str):
+        return []
+    given = meta_table(trace.header, "run").get("interventions")
+    places = [each.get("at") for each in given if isinstance(each, dict)] if isinstance(given, list) else []
+    events = [trace.event(name) for name in places if isinstance(name, str) and name in trace.position]
+    made = Piece(f"forked from {shortened(origin, 2 * _NAME_CHARACTERS)}")
+    return [made, Piece(", changed at "), _link(events[0])] if events else [made]
 
 
 def _time(trace: Trace) -> list[Piece]:
