@@ -64,7 +64,7 @@ export class RunPage {
   drawFilters() {
     const search = h("input", { type: "search", placeholder: "find traces…", "aria-label": "Find traces", value: this.filter.words, on: { input: (event) => this.narrow({ words: event.target.value }) } });
     const state = select("State", [{ value: "all", label: "all" }, { value: "finished", label: "finished" }, { value: "live", label: "not finished" }, { value: "best", label: "best tenth" }, { value: "worst", label: "worst tenth" }], this.filter.state, (value) => this.narrow({ state: value }));
-    const step = this.training ? h("label", { class: "field" }, "step ", h("input", { type: "number", min: 0, size: 6, "aria-label": "Step", value: this.filter.step, on: { input: (event) => this.atStep(event.target.value) } })) : null;
+    const step = h("label", { class: "field" }, "step ", h("input", { type: "number", min: 0, size: 6, "aria-label": "Step", value: this.filter.step, on: { input: (event) => this.atStep(event.target.value) } }));
     this.compare = h("button", { disabled: true, on: { click: () => this.diff() } }, "compare two");
     replace(this.filters, search, h("label", { class: "field" }, "show ", state), step, this.compare, h("span", { class: "muted small" }, "tick two traces, here or in two places, to compare them"));
   }
@@ -109,7 +109,7 @@ export class RunPage {
   fillTable() {
     const words = this.filter.words.toLowerCase().split(/\s+/).filter(Boolean);
     let rows = this.rows.filter((row) => words.every((word) => `${row.id} ${row.task} ${row.topology} ${row.step ?? ""}`.toLowerCase().includes(word)));
-    if (this.training && this.filter.step !== "") rows = rows.filter((row) => row.step === Number(this.filter.step));
+    if (this.filter.step !== "") rows = rows.filter((row) => row.step === Number(this.filter.step));
     if (this.filter.state === "finished") rows = rows.filter((row) => row.finished);
     if (this.filter.state === "live") rows = rows.filter((row) => !row.finished);
     if (["best", "worst"].includes(this.filter.state)) {

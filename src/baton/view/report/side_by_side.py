@@ -75,7 +75,7 @@ def _line(key: str, run: TrainingRun, differs: dict[str, str | None]) -> dict[st
         "half": None if after is None else after.half,
         "regret": None if after is None else after.regret.get("total"),
         "optimum": run.optimum,
-        "tokens": run.total("tokens"),
+        "tokens": next((n for n in reversed(run.series("total_tokens")) if n is not None), None),
         "differs": differs,
     }
 
