@@ -12,7 +12,7 @@ _COLOURS = {
     "no constraint": "#888888", "penalty 0.5": "#e0a030", "penalty 5": "#c8553d", "Lagrangian": "#1b6ca8",
     "shield": "#2a9d5c",
 }  # fmt: skip
-_PANELS = (("return", 1, (0.8, 2.2), 1.782), ("attacks that succeed", 2, (0.0, 1.0), 0.1))
+_PANELS = (("return", 1, (0.0, 2.4), 1.782), ("attacks that succeed", 2, (0.0, 1.0), 0.1))
 """Title, place in a point, range, and what the optimum under the limit has."""
 
 
@@ -35,7 +35,7 @@ def draw(records: Path, out: Path) -> None:
             return _TOP + _HEIGHT * (1 - (value - low) / (high - low))
 
         parts.append(f'<text x="{left}" y="{_TOP - 10}" font-weight="bold">{title}</text>')
-        for tick in np.linspace(low, high, 6):
+        for tick in np.linspace(low, high, 7 if high > 2 else 6):
             y = y_of(float(tick))
             parts.append(
                 f'<line x1="{left}" y1="{y:.1f}" x2="{left + _WIDTH}" y2="{y:.1f}" stroke="#eeeeee"/>'
