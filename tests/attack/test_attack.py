@@ -166,6 +166,10 @@ def test_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["shard-su", "--vector", "AV1"], "Did you mean 'shard-sum'?"),
         (["game:pandora", "--vector", "AV1"], "is a game"),
         (["reasoning:chain_sum", "--set", "task.team=single", "--vector", "AV3"], "needs a member"),
+        (
+            ["shard-sum", "--vector", "AV1", "--policy", "openai:m@http://127.0.0.1:9/v1"],
+            "cannot be reached",
+        ),
         (["shard-sum", "--vector", "AV1", "--guard", "nowhere.toml"], "there is no file 'nowhere.toml'"),
     ],
 )
@@ -179,3 +183,13 @@ def test_mistakes_are_one_line(words: list[str], expected: str, capsys: pytest.C
 def test_games_are_no_place_for_words() -> None:
     with pytest.raises(UsageError, match="is a game"):
         attacked("AV1", task="game:pandora")
+
+
+def test_the_pages_commands_are_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every `baton attack` of the page on safety."""
+    page = (Path(__file__).parents[2] / "docs" / "safety.md").read_text("utf-8")
+    commands = [line.split()[1:] for line in page.splitlines() if line.startswith("baton attack ")]
+    assert len(commands) >= 4
+    monkeypatch.chdir(tmp_path)
+    for words in commands:
+        assert main([*words, *([] if "--episodes" in words else ["--episodes", "1"])]) == 0, words

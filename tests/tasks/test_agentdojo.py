@@ -176,3 +176,14 @@ def test_an_injection_is_told_from_others_that_begin_alike(name: str) -> None:
     play = SuitePlay(name, VERSION, obeys=True)
     for injection, task in suite(name).injection_tasks.items():
         assert play._orders(f"before {task.GOAL} after") == [injection]
+
+
+def test_the_pages_commands_are_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every `baton run agentdojo:` of the pages on tasks and safety."""
+    docs = Path(__file__).parents[2] / "docs"
+    lines = "\n".join((docs / page).read_text("utf-8") for page in ("tasks.md", "safety.md")).splitlines()
+    commands = [line.split()[1:] for line in lines if line.startswith("baton run agentdojo:")]
+    assert len(commands) == 5
+    monkeypatch.chdir(tmp_path)
+    for words in commands:
+        assert main(words) == 0, words

@@ -183,14 +183,22 @@ def _score(trace: Trace) -> float | None:
 def _share(scores: Sequence[float | None]) -> Figure:
     known = [score for score in scores if score is not None]
     if not known:
-        return not_measured("nobody verifies the answers of this task")
+        return not_measured(
+            "these runs have no score: nobody verifies the answers, or the task could not judge them"
+        )
     return proportion(sum(score >= 1.0 for score in known), len(known))
 
 
 def _margin(pairs: Sequence[Twins]) -> Figure:
     scores = [(_score(pair.clean), _score(pair.attacked)) for pair in pairs]
     known = [clean - attacked for clean, attacked in scores if clean is not None and attacked is not None]
-    return mean(known) if known else not_measured("nobody verifies the answers of this task")
+    return (
+        mean(known)
+        if known
+        else not_measured(
+            "these runs have no score: nobody verifies the answers, or the task could not judge them"
+        )
+    )
 
 
 def _was_read(pair: Twins) -> bool:

@@ -155,7 +155,7 @@ class CompromisedEngine:
         self.name = inner.name
         self.inner = inner
         self._attack, self._members, self._surface, self._verbs = attack, members, surface, verbs
-        for attribute in ("charging", "version"):
+        for attribute in ("charging", "version", "reach"):
             if hasattr(inner, attribute):
                 setattr(self, attribute, getattr(inner, attribute))
 

@@ -20,7 +20,7 @@ from baton.attack.obedient import obedient
 from baton.attack.payload import payload_for
 from baton.attack.planting import CompromisedEngine, Members, Planted, plant
 from baton.compose.run_settings import Settings
-from baton.compose.runs import run_into
+from baton.compose.runs import reach, run_into
 from baton.compose.team_from_settings import (
     Given,
     engine_for,
@@ -31,6 +31,7 @@ from baton.compose.team_from_settings import (
 from baton.engine import make_engine
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import UsageError
+from baton.learn.stage import failures, first_line
 from baton.tasks.game_task import GameTask
 from baton.tasks.task import Instance, Play, Task
 from baton.tasks.translate import translated
@@ -200,6 +201,8 @@ async def play_attacks(
         for seed in seeds:
             secret = _secret(Path(outside), seed) if attacks.vector.goal == "escape" else ("", "")
             ready = attacks.episode(seed, secret)
+            if not found:
+                await reach(ready[0].team, ready[0].assignment)
             traces = [
                 await _played(each, out, f"{_name(attacks, seed)}-{_how(each.attack)}") for each in ready
             ]
@@ -234,8 +237,16 @@ def attack_now(attacks: Attacks, seeds: Sequence[int]) -> AttackFigures:
 
 async def _played(ready: Ready, out: Path | None, name: str) -> Trace:
     if out is None:
-        return await run(ready.team, ready.assignment)
-    return await run_into(out, None, ready.team, ready.assignment, trace_id=name)
+        trace = await run(ready.team, ready.assignment)
+    else:
+        trace = await run_into(out, None, ready.team, ready.assignment, trace_id=name)
+    if trace.calls and all(call.finish_reason == "error" for call in trace.calls):
+        _, first = next(failures(trace))
+        raise UsageError(  # who says nothing is talked into nothing: that is no figure
+            f"none of {len(trace.calls)} calls was answered, so nobody was attacked. The first error: "
+            f"{first_line(first)}."
+        )
+    return trace
 
 
 def _name(attacks: Attacks, seed: int) -> str:

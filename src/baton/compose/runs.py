@@ -61,7 +61,7 @@ async def run_into(
     """A team's run, into a store. Where it is interrupted, everything so far is kept."""
     if (path.parent / "run.json").is_file():
         raise UsageError(f"{path.parent} holds a training run. Give another --out.")
-    await _reach(team, assignment)
+    await reach(team, assignment)
     path.parent.mkdir(parents=True, exist_ok=True)
     told = {} if settings is None else {"settings": msgspec.to_builtins(settings)}
     base = trace_id or header_of(team, assignment).trace_id
@@ -82,7 +82,7 @@ async def run_all_into(
     path: Path, planned: Sequence[Planned], done: Callable[[Trace], None] = lambda _: None
 ) -> list[Trace]:
     """Several runs side by side, into one store, each as it goes. `done` hears of each when it is over."""
-    await _reach(*planned[0][1:])
+    await reach(*planned[0][1:])
     path.parent.mkdir(parents=True, exist_ok=True)
     taken = {summary.trace_id for summary in list_traces(path)} if path.exists() else set()
     if again := [name for name in (default_id(settings) for settings, _, _ in planned) if name in taken]:
@@ -200,14 +200,14 @@ def _once_there_is_room(path: Path) -> str:
     return f"Make room, then go on with what is there: {again}"
 
 
-async def _reach(team: Team, assignment: Assignment) -> None:
+async def reach(team: Team, assignment: Assignment) -> None:
     """Refuse a policy that says it cannot be reached, and tools that lack something, before anything is written."""
     vault_of(team, assignment)
     check_tools(team.harness.roles, team.harness.tools)
     for name, engine in team.engines.items():
-        if (reach := getattr(engine, "reach", None)) is not None:
+        if (ask := getattr(engine, "reach", None)) is not None:
             try:
-                await reach()
+                await ask()
             except EngineError as error:
                 raise UsageError(
                     f"the policy of {name} cannot be reached: {error}. Start the server, or name another: "
