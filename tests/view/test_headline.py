@@ -76,13 +76,11 @@ def test_a_fork_says_what_was_changed(tmp_path: Path) -> None:
     assert (
         told(fork)["fork"] == "forked from shard-sum-hierarchical-0, changed at lead1’s return → orchestrator"
     )
-    for meta in (
-        {"forked_from": 3},
-        {"forked_from": "x", "run": 3},
-        {"forked_from": "x", "run": {"interventions": [3]}},
-    ):
-        odd_one = structs.replace(fork, header=structs.replace(fork.header, meta=meta))
-        assert told(odd_one)["fork"] == "forked from x"
+    for run in (3, {"interventions": [3]}, {"interventions": 3}):
+        header = structs.replace(fork.header, meta={"forked_from": "x", "run": run})
+        assert told(structs.replace(fork, header=header))["fork"] == "forked from x"
+    header = structs.replace(fork.header, meta={"forked_from": 3})
+    assert "fork" not in told(structs.replace(fork, header=header))
 
 
 def test_taint_and_failure_modes_are_told(tmp_path: Path) -> None:
