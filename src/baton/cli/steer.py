@@ -146,7 +146,10 @@ def _show(trace_id: str, standing: RunStanding | None, *, finished: bool, place:
     )
     for name, found, told in rows:
         for number, each in enumerate(found[:_SHOWN]):
-            say(f"{'' if number else name:<8} {_short(told(each))}")
+            line = (
+                printable(told(each)) if name == "asks" else _short(told(each))
+            )  # who decides reads all of it
+            say(f"{'' if number else name:<8} {line}")
         if len(found) > _SHOWN:
             say(f"{'':<8} and {len(found) - _SHOWN} more")
     if not standing.paused:

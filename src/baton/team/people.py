@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from baton.errors import nearest
 from baton.team.agent import Agent, Item, returned
 from baton.team.guard.policy import PERSON
-from baton.team.guard.requests import decide, requests
+from baton.team.guard.requests import decide, is_other_call, requests
 from baton.team.intervene import Replace
 from baton.trace.records import Event
 from baton.trace.trace import Trace
@@ -224,6 +224,8 @@ def _decide(state: RunState, act: Act) -> None:
         _refuse(state, act, f"nothing called {act.to!r} waits for approval")
     elif act.do == "approve" and PERSON not in asked.endorse:
         _refuse(state, act, f"a person has no say in it; it may be endorsed by {', '.join(asked.endorse)}")
+    elif act.do == "approve" and is_other_call(state, asked.id):
+        _refuse(state, act, "it was said of another call")
     else:
         event = _write(state, act, to=asked.agent, at=asked.id)
         decide(state, asked.id, approved=act.do == "approve", event=event.id)

@@ -32,6 +32,9 @@ class Person:
     def tell(self, standing: RunStanding) -> None:
         for asked in standing.requests:
             if asked["id"] not in self.seen:
+                assert (asked["agent"], asked["tool"]) == ("main", "pay")
+                assert asked["arguments"] == {"to": "mallory", "amount": 99}
+                assert asked["why"] == "its caller has read untrusted text"
                 self.seen.append(asked["id"])
                 self.acts.append(Act(id=f"act-{len(self.seen)}", do=self.do, to=self.to or asked["id"]))
 

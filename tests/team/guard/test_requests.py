@@ -11,7 +11,11 @@ from test_guard import BAD, GOOD, PAID, READ, TOOLS, refusals, team_of
 from baton.engine.scripted import ScriptedEngine
 from baton.measure.safety.taint import taint
 from baton.team.agent import Role
+from baton.team.clock import Op
+from baton.team.forks import fork
 from baton.team.guard.requests import CallRequest
+from baton.team.intervene import Replace
+from baton.team.people import Act
 from baton.team.protocol import Request
 from baton.team.running import Run, header_of, replay
 from baton.team.team import Assignment, Team, Topology
@@ -148,6 +152,34 @@ def test_endorsements_that_count_for_nothing() -> None:
     twice = asked(pair([PLAN, "return ok"], [READ, f"{GOOD}\n{GOOD}", "return ok"]), None)[0]
     assert PAID == ["bob 5"]
     assert len(refusals(twice)) == 2
+
+
+def test_what_was_approved_is_not_what_a_fork_asks_for() -> None:
+    def script(request: Request) -> str:
+        said = sum(entry.speaker == "assistant" for entry in request.entries)
+        to = "eve" if "eve" in request.entries[-1].text else "mallory"
+        return [READ, f'call pay {{"to": "{to}", "amount": 99}}', "stop ok"][said]
+
+    tools = make_tools([*TOOLS, "plan"])
+    shape = team_of("stop").topology
+    team = Team.of(shape, ScriptedEngine("s", script), tools=tools, guard=guard("person"))
+    PAID.clear()
+    going = Run(team, TASK, header_of(team, TASK))
+
+    def person(request: CallRequest) -> None:  # who takes a while
+        act = Act(id="one", do="approve", to=request.id)
+        going.driver.schedule(Op("person", "", None, act), going.driver.now + 0.4)
+
+    going.state.ask_person = person
+    trace = asyncio.run(going.go())
+    assert PAID == ["mallory 99"]
+    same = asyncio.run(fork(trace, team, TASK, [Replace("main#1r", "still mallory")], allow_impure=True))
+    assert PAID == ["mallory 99", "mallory 99"]
+    assert same.trace.finished
+    other = asyncio.run(fork(trace, team, TASK, [Replace("main#1r", "pay eve")], allow_impure=True))
+    assert PAID == ["mallory 99", "mallory 99"]
+    (word,) = [e for e in other.trace.events if e.type == "human_intervention"]
+    assert (word.status, word.extra["why"]) == ("invalid", "it was said of another call")
 
 
 def test_who_asks_may_leave_meanwhile() -> None:

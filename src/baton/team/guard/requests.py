@@ -105,6 +105,15 @@ def hold(
         run.ask_person(asked)
 
 
+def is_other_call(run: RunState, request: str) -> bool:
+    """Whether a recording has another call under this name: what a person said of that one is not said of this."""
+    before = None if run.writer.recording is None else run.writer.recording.events.get(request)
+    now = next((event for event in reversed(run.writer.events) if event.id == request), None)
+    return before is not None and (
+        now is None or (before.tool, before.content_ref) != (now.tool, now.content_ref)
+    )
+
+
 def decide(
     run: RunState, request: str, *, approved: bool, event: str, why: str = "a person refused it"
 ) -> bool:
