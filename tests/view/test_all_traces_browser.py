@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote
@@ -14,6 +15,7 @@ from msgspec import structs
 from test_browser import PHONE, WIDE, Site, Tab, chromium, text, until  # noqa: F401  # `chromium` is a fixture
 from viewer_runs import hostile, odd, run_team, training_run
 
+from baton.cli import main
 from baton.trace import Trace, write
 from baton.trace.formats.jsonl import read_bytes
 from baton.trace.formats.sqlite.store import write_store
@@ -290,3 +292,18 @@ def test_a_page_that_was_left_draws_nothing_more(tab: Tab, site: Site) -> None:
     page.wait_for_timeout(600)
     assert page.locator(".grid tbody tr.press").count() > 5
     assert page.locator("text=Runs and traces").count() == 0
+
+
+def test_a_fork_in_a_folder_of_its_own_is_compared_with_what_it_was_made_of(tab: Tab, site: Site) -> None:
+    run, fork = str(site.folder / "sum"), str(site.folder / "fork")
+    with ThreadPoolExecutor(1) as pool:  # the browser's driver keeps a loop in this thread
+        made = ["run", "shard-sum", "--topology", "hierarchical", "--out", run]
+        assert pool.submit(main, made).result() == 0
+        changed = ["fork", run, "--at", "lead1.worker1#2", "--replace", "0", "--out", fork]
+        assert pool.submit(main, changed).result() == 0
+    page = table(tab, site, "q=is:fork")
+    page.wait_for_selector(".grid tbody tr.press")
+    page.click(".grid tbody td.name a")
+    page.click("text=compare with what it was forked from")
+    page.wait_for_selector(".diff-page")
+    assert "events are the same" in text(page, ".lead")
