@@ -127,13 +127,9 @@ def test_everything_in_one_program(tmp_path: Path) -> None:
     }
     assert swarm.header.task_id == "go"
     assert tokens(swarm) == (10 + 3) + (30 + 3) + (10 + 3)
-    assert [line.split(":")[0] for line in story(work)["invoke_graph"]] == [
-        "spawns start",
-        "spawns p1",
-        "spawns p2",
-        "spawns end",
-        "decides to stop",
-    ]
+    first, *both, last, stop = [line.split(":")[0] for line in story(work)["invoke_graph"]]
+    assert (first, last, stop) == ("spawns start", "spawns end", "decides to stop")
+    assert sorted(both) == ["spawns p1", "spawns p2"]  # side by side: either may be first
     assert story(work)["p2"] == ["returns to invoke_graph: p2 done\n"]
     assert tokens(work) == 4 * 13
 
