@@ -29,8 +29,8 @@ from baton.team.protocol import Request
 from baton.team.recording import StoreJournal
 from baton.team.running import header_of, resume, run
 from baton.team.team import Assignment, Team
-from baton.team.tools.sandbox import SandboxLimits, protection, run_python
-from baton.team.tools.sandbox_levels import LAYERS
+from baton.team.tools.sandbox import protection, run_python
+from baton.team.tools.sandbox_levels import LAYERS, SandboxLimits
 from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
 from baton.trace.formats import read

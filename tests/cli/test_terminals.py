@@ -58,7 +58,8 @@ SHOWN = [
     "game regret pandora", "game regret pandora --episodes 20", "advise sum --dynamic yes --bottleneck no",
     "corpus stats", "corpus list", "corpus list --excluded", "corpus show dr-mas", "corpus claims", "corpus cards",
     "corpus coverage", "corpus map", "corpus timeline", "corpus evidence", "corpus ledger", "corpus borderline",
-    "corpus envelopes sum",
+    "corpus envelopes sum", "blame poor", "blame poor --no-forks", "notes odd.jsonl", "notes groups",
+    "attack shard-sum --vector AV3 --topology centralized --episodes 1",
 ]  # fmt: skip
 SHOWN += [name for name in ("tasks",) if name in COMMANDS]
 CHANGES_PLACES = ("run", "fork", "export", "convert", "import")
@@ -74,8 +75,9 @@ NOT_ON_A_SCREEN = {
     "sandbox",
     "doctor",
     "init",
+    "steer",
 }
-"""Tested apart: they train, serve, draw by another library, print a file, or end as the machine is."""
+"""Tested apart: they train, serve, steer, draw by another library, print a file, or end as the machine is."""
 
 
 def test_every_command_is_looked_at() -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from escape_world import Runner, Seen, World, program, unconfined
 from msgspec import Struct
 
-from baton.team.tools.sandbox import SandboxLimits, run_python
-from baton.team.tools.sandbox_levels import LAYERS
+from baton.team.tools.sandbox import run_python
+from baton.team.tools.sandbox_levels import LAYERS, SandboxLimits
 
 WALL_SECONDS = 3.0
 

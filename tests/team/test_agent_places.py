@@ -20,15 +20,8 @@ from baton.team.team import Assignment, Team, Topology
 from baton.team.tools import TOOLS
 from baton.team.tools.agent_place import AgentPlaces, narrower
 from baton.team.tools.agent_python import agent_python_tool
-from baton.team.tools.sandbox import (
-    KeptFolder,
-    SandboxLimits,
-    SandboxResult,
-    protection,
-    run_python,
-    why_no_bubblewrap,
-)
-from baton.team.tools.sandbox_levels import LAYERS, Protection, SandboxRefused
+from baton.team.tools.sandbox import KeptFolder, SandboxResult, protection, run_python, why_no_bubblewrap
+from baton.team.tools.sandbox_levels import LAYERS, Protection, SandboxLimits, SandboxRefused
 from baton.team.tools.tool import Registry, invoke
 from baton.trace.trace import Trace
 from baton.trace.validation import validate

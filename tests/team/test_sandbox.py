@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from baton.team.tools import sandbox
-from baton.team.tools.sandbox import SandboxLimits, SandboxResult, python_tool, run_python
-from baton.team.tools.sandbox_levels import LAYERS
+from baton.team.tools.sandbox import SandboxResult, python_tool, run_python
+from baton.team.tools.sandbox_levels import LAYERS, SandboxLimits
 from baton.team.tools.tool import invoke
 
 FORCE = run_python("", SandboxLimits(least="audit")).layers

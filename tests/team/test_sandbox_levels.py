@@ -19,15 +19,8 @@ from baton.tasks.catalog import make_task
 from baton.team.protocol import Request
 from baton.team.team import Assignment, Team
 from baton.team.tools import bubblewrap, sandbox
-from baton.team.tools.sandbox import (
-    SandboxLimits,
-    protection,
-    python_tool,
-    require,
-    run_python,
-    why_no_bubblewrap,
-)
-from baton.team.tools.sandbox_levels import LAYERS, LEVELS, NEEDED, SandboxRefused, level_of
+from baton.team.tools.sandbox import protection, python_tool, require, run_python, why_no_bubblewrap
+from baton.team.tools.sandbox_levels import LAYERS, LEVELS, NEEDED, SandboxLimits, SandboxRefused, level_of
 from baton.team.topology import make_topology
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the levels are Linux's")

@@ -22,7 +22,8 @@ from baton.team.aggregate import AGGREGATORS
 from baton.team.budget import Budget, LedgerRules, Limits, Refusal, charging_of, limits_told
 from baton.team.clock import Driver, Op
 from baton.team.credentials import Vault, open_vault, refuse_in_plain_sight
-from baton.team.guard.requests import CallRequest, lapse, requests
+from baton.team.guard.requests import lapse, requests
+from baton.team.guard.watch import CallRequest
 from baton.team.intervene import Intervention, Replace
 from baton.team.outside import Mode
 from baton.team.people import Act, Steering, act_of, carry_out, live_edits

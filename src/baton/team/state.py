@@ -30,9 +30,7 @@ from baton.team.budget import (
 )
 from baton.team.clock import Driver, Op, Resting
 from baton.team.credentials import Vault
-from baton.team.guard.judging import watch_of
-from baton.team.guard.requests import CallRequest
-from baton.team.guard.watch import GuardWatch
+from baton.team.guard.watch import CallRequest, GuardWatch
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, OnEvent, OnlyAgents, Replace
 from baton.team.outside import Mode, Outside, asked
 from baton.team.protocol import Answer, EngineError, Entry, Request
@@ -112,7 +110,10 @@ class RunState:
         self.ask_person: Callable[[CallRequest], None] | None = None
         """Told of each call that waits for an endorsement; None: nobody is, and who may decide looks for himself."""
         if team.guard is not None:
-            self.guard = writer.watch = self.outside.guard = watch_of(self, team.guard)
+            told = [role.instructions for role in team.topology.roles]
+            watch = GuardWatch(team.guard, is_agent=self.agents.__contains__, told=told)
+            watch.believe(assignment.prompt)
+            self.guard = writer.watch = self.outside.guard = watch
 
     def is_barred(self, id_: str) -> bool:
         """Whether something that is different in this fork keeps an agent of this name from being spawned."""

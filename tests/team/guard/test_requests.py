@@ -13,7 +13,7 @@ from baton.measure.safety.taint import taint
 from baton.team.agent import Role
 from baton.team.clock import Op
 from baton.team.forks import fork
-from baton.team.guard.requests import CallRequest
+from baton.team.guard.watch import CallRequest
 from baton.team.intervene import Replace
 from baton.team.people import Act
 from baton.team.protocol import Request

@@ -18,8 +18,8 @@ from baton.tasks.reasoning.small_team import single, small
 from baton.tasks.task import Instance, Play, Split, Task
 from baton.team.clock import generator
 from baton.team.team import Topology
-from baton.team.tools.sandbox import SandboxLimits, python_tool
-from baton.team.tools.sandbox_levels import DEFAULT, Level
+from baton.team.tools.sandbox import python_tool
+from baton.team.tools.sandbox_levels import DEFAULT, Level, SandboxLimits
 from baton.team.tools.tool import Tool
 
 PREFIX = "reasoning:"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from baton.team.agent import Agent
-from baton.team.guard.policy import Guard
+from baton.team.guard.refusal import refuse
 from baton.team.guard.requests import Go, endorse_planned, hold
 from baton.team.guard.watch import GuardWatch, Objection, PlannedCall
 from baton.team.recording import Said
@@ -21,14 +21,6 @@ if TYPE_CHECKING:
 
 CARRIES_ALL = {"carries": "context"}
 """In the extra of an event that hands over its agent's whole context (`baton.trace.provenance`)."""
-
-
-def watch_of(run: RunState, guard: Guard) -> GuardWatch:
-    """Whoever follows labels in a run."""
-    told = [role.instructions for role in run.team.topology.roles]
-    watch = GuardWatch(guard, is_agent=run.agents.__contains__, told=told)
-    watch.believe(run.assignment.prompt)
-    return watch
 
 
 def may_call(
@@ -91,33 +83,3 @@ def may_do(
     )
     me.note(f"error: to {verb} was refused by the guard: {objection.why}.")
     return False
-
-
-def refuse(
-    run: RunState,
-    watch: GuardWatch,
-    me: Agent,
-    objection: Objection,
-    *,
-    tool: str,
-    args: dict[str, Any],
-    said: Said | None,
-    extra: dict[str, Any] | None = None,
-) -> None:
-    """Write that the guard said no, and tell the agent."""
-    given = run.writer.text(msgspec.json.encode(args).decode(), "application/json")
-    told: dict[str, Any] = {"guard": watch.guard.hash, "refused": "call", "arguments_ref": given}
-    if objection.arguments:
-        told["arguments"] = list(objection.arguments)
-    if objection.because:
-        told["because"] = list(objection.because)
-    run.writer.emit(
-        me,
-        "safety_event",
-        tool=tool,
-        text=objection.why,
-        said=said,
-        status="failed",
-        extra=told | (extra or {}),
-    )
-    me.note(f"error: calling {tool} was refused by the guard: {objection.why}.")

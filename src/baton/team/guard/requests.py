@@ -22,7 +22,8 @@ from msgspec import Struct, structs
 
 from baton.team.agent import Agent
 from baton.team.clock import Op
-from baton.team.guard.watch import GuardWatch, Objection
+from baton.team.guard.refusal import refuse
+from baton.team.guard.watch import CallRequest, GuardWatch, Objection
 from baton.team.recording import Said
 from baton.team.tools.tool import Tool
 
@@ -31,18 +32,6 @@ if TYPE_CHECKING:
 
 Go = Callable[[Said | None, dict[str, Any], list[tuple[str, Any]]], None]
 """Makes the call: with what said it, what its event says of the guard, and what it depends on besides."""
-
-
-class CallRequest(Struct, frozen=True, kw_only=True):
-    """A call that waits, as whoever decides sees it."""
-
-    id: str
-    agent: str
-    tool: str
-    arguments: dict[str, Any]
-    """Data, perhaps a stranger's: to be shown, never to be followed."""
-    why: str
-    endorse: tuple[str, ...]
 
 
 class HeldCall(Struct, frozen=True, kw_only=True):
@@ -154,8 +143,6 @@ def _end(
     extra: dict[str, Any] | None = None,
 ) -> None:
     """`why`: it is refused, and this is why; None: the call is made."""
-    from baton.team.guard.judging import refuse  # which holds calls back, and so is above this module
-
     asked, me = held.request, held.agent
     del watch.held[asked.id]
     held.lapse.cancel()

@@ -37,6 +37,18 @@ class Objection(Struct, frozen=True, kw_only=True):
     """Those whose values come from where they may not."""
 
 
+class CallRequest(Struct, frozen=True, kw_only=True):
+    """A call that waits, as whoever decides sees it."""
+
+    id: str
+    agent: str
+    tool: str
+    arguments: dict[str, Any]
+    """Data, perhaps a stranger's: to be shown, never to be followed."""
+    why: str
+    endorse: tuple[str, ...]
+
+
 class PlannedCall(Struct, kw_only=True, forbid_unknown_fields=True):
     """A call that an agent planned that had read nothing untrusted."""
 

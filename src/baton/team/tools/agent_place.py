@@ -20,12 +20,10 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from baton.team.tools.sandbox_folder import count_files, remove
-from baton.team.tools.sandbox_levels import LEVELS
+from baton.team.tools.sandbox_levels import LEVELS, SandboxLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from baton.team.tools.sandbox import SandboxLimits
 
 _PREFIX = "baton-agents-"
 _END_SECONDS = 5.0

@@ -12,16 +12,8 @@ import threading
 from collections.abc import Mapping
 
 from baton.team.tools.agent_place import AgentPlace, narrower
-from baton.team.tools.sandbox import (
-    KeptFolder,
-    SandboxError,
-    SandboxLimits,
-    SandboxResult,
-    explained,
-    require,
-    run_python,
-)
-from baton.team.tools.sandbox_levels import LEVELS
+from baton.team.tools.sandbox import KeptFolder, SandboxError, SandboxResult, explained, require, run_python
+from baton.team.tools.sandbox_levels import LEVELS, SandboxLimits
 from baton.team.tools.tool import Confined, Tool, in_thread, tool
 
 _SEAT_SECONDS = 600

@@ -26,18 +26,17 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from baton.errors import BatonError, UsageError, nearest
+from baton.errors import BatonError
 from baton.team.tools import bubblewrap
 from baton.team.tools.sandbox_folder import holds_too_much, remove
 from baton.team.tools.sandbox_levels import (
-    DEFAULT,
     LAYERS,
-    LEVELS,
     NEEDED,
     UNWRAPPED,
     WRAPPED,
     Level,
     Protection,
+    SandboxLimits,
     SandboxRefused,
     level_of,
     refusal,
@@ -65,33 +64,6 @@ class SandboxError(BatonError):
         super().__init__(message)
         self.sandbox = sandbox
         """The level at which it ran; None: it did not run."""
-
-
-class SandboxLimits(Struct, frozen=True, kw_only=True):
-    """What one run may take."""
-
-    wall_seconds: float = 10.0
-    cpu_seconds: int = 5
-    memory_bytes: int = 512 * 2**20
-    """Address space; Python itself needs some 40 MiB."""
-    file_bytes: int = 16 * 2**20
-    """The most that any one file may hold."""
-    disk_bytes: int = 64 * 2**20
-    """The most that all files may hold together. Inside bubblewrap the kernel sees to it; else it is looked at every
-    50 ms, so a fast writer gets past it by a little."""
-    num_files: int = 1_000
-    """Files and directories together, kept likewise."""
-    num_threads: int = 32
-    """Where the kernel counts them; running as root it does not, and memory is the bound."""
-    output_bytes: int = 65_536
-    least: Level = DEFAULT
-    """The weakest level that will do: "audit", "seccomp", "landlock" or "bubblewrap". Weaker is refused."""
-    layers: tuple[str, ...] = LAYERS
-    """The layers of confinement to try."""
-
-    def __post_init__(self) -> None:
-        if self.least not in LEVELS:
-            raise UsageError(f"there is no sandbox level {self.least!r}. {nearest(self.least, LEVELS)}")
 
 
 class KeptFolder(Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from baton.errors import UsageError
+from baton.errors import UsageError, nearest
 
 Level = Literal["audit", "seccomp", "landlock", "bubblewrap"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -79,3 +79,30 @@ def refusal(found: Protection, least: Level) -> str:
         f"{said}, or ask for what there is by its name: --set task.sandbox={found.level} (of a recipe: "
         f'task.settings.sandbox), in Python SandboxLimits(least="{found.level}").'
     )
+
+
+class SandboxLimits(Struct, frozen=True, kw_only=True):
+    """What one run may take."""
+
+    wall_seconds: float = 10.0
+    cpu_seconds: int = 5
+    memory_bytes: int = 512 * 2**20
+    """Address space; Python itself needs some 40 MiB."""
+    file_bytes: int = 16 * 2**20
+    """The most that any one file may hold."""
+    disk_bytes: int = 64 * 2**20
+    """The most that all files may hold together. Inside bubblewrap the kernel sees to it; else it is looked at every
+    50 ms, so a fast writer gets past it by a little."""
+    num_files: int = 1_000
+    """Files and directories together, kept likewise."""
+    num_threads: int = 32
+    """Where the kernel counts them; running as root it does not, and memory is the bound."""
+    output_bytes: int = 65_536
+    least: Level = DEFAULT
+    """The weakest level that will do: "audit", "seccomp", "landlock" or "bubblewrap". Weaker is refused."""
+    layers: tuple[str, ...] = LAYERS
+    """The layers of confinement to try."""
+
+    def __post_init__(self) -> None:
+        if self.least not in LEVELS:
+            raise UsageError(f"there is no sandbox level {self.least!r}. {nearest(self.least, LEVELS)}")
