@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from baton.engine.openai import OpenAIEngine, ServerLimits
+from baton.engine.posting import Poster, read_json
 from baton.engine.throttle import Bucket, backoff_seconds, retry_after_seconds
 from baton.errors import UsageError
 from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
@@ -428,6 +431,35 @@ def test_one_engine_serves_one_loop_after_another(server: Server) -> None:
             await engine.close()
 
     assert asyncio.run(play())[0].text == asyncio.run(play())[0].text == "four"
+
+
+@pytest.mark.parametrize("kind", ["openai", "poster"])
+def test_connections_that_nobody_closes_end_with_their_loop(
+    kind: str, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Handler, "protocol_version", "HTTP/1.1")  # the server keeps them
+
+    def used() -> None:
+        engine, poster = OpenAIEngine("m", server.url), Poster()
+
+        async def play() -> None:
+            if kind == "openai":
+                assert not isinstance((await engine.answer([request()]))[0], EngineError)
+            else:
+                await poster.post(f"{server.url}/x", {}, secret=None, read=read_json)
+
+        async def twice() -> None:
+            await asyncio.gather(play(), play())
+
+        asyncio.run(twice())
+        asyncio.run(twice())  # which forgets the loop of the first
+
+    gc.collect()
+    heard: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", heard.append)
+    used()
+    gc.collect()
+    assert [str(each.exc_value) for each in heard] == []
 
 
 def test_rate_limits_make_calls_wait(monkeypatch: pytest.MonkeyPatch) -> None:

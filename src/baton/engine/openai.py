@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from baton.engine.loop_client import closed_with_loop
 from baton.engine.openai_reply import billed, most_bytes, read_reply, unpacked, usage_of, usage_shown
 from baton.engine.throttle import Bucket, backoff_seconds, retry_after_seconds
 from baton.errors import MissingExtraError, UsageError
@@ -63,6 +64,7 @@ class _Session:
 
     def __init__(self, client: httpx.AsyncClient, limits: ServerLimits) -> None:
         self.client = client
+        self.ending = closed_with_loop(client)
         self.turn = asyncio.Semaphore(limits.max_concurrent)
         self.requests = Bucket(limits.requests_per_minute)
         self.tokens = Bucket(limits.tokens_per_minute)
@@ -144,9 +146,9 @@ class OpenAIEngine:
         """Close this event loop's connections."""
         session = self._sessions.pop(asyncio.get_running_loop(), None)
         if session is not None:
-            await session.client.aclose()
+            await session.ending.aclose()
 
-    def _session(self) -> _Session:
+    async def _session(self) -> _Session:
         import httpx
 
         loop = asyncio.get_running_loop()
@@ -154,11 +156,12 @@ class OpenAIEngine:
             self._sessions = {known: s for known, s in self._sessions.items() if not known.is_closed()}
             # No time-outs in the client: one covers the whole try, however slowly the bytes come.
             many = httpx.Limits(max_connections=None, max_keepalive_connections=self._limits.max_concurrent)
-            self._sessions[loop] = _Session(httpx.AsyncClient(timeout=None, limits=many), self._limits)
+            made = self._sessions[loop] = _Session(httpx.AsyncClient(timeout=None, limits=many), self._limits)
+            await anext(made.ending)
         return self._sessions[loop]
 
     async def _answer(self, request: Request) -> Answer | EngineError:
-        session, limits = self._session(), self._limits
+        session, limits = await self._session(), self._limits
         body = self._body(request)
         most = most_bytes(request.sampling.max_tokens, limits.max_reply_bytes)
         size = sum(len(entry.text) for entry in request.entries) // 4 + (request.sampling.max_tokens or 256)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from hashlib import blake2b
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
+from baton.engine.loop_client import closed_with_loop
 from baton.engine.openai import ServerLimits
 from baton.engine.openai_reply import unpacked
 from baton.engine.throttle import backoff_seconds, retry_after_seconds
@@ -114,12 +115,20 @@ def _certificates() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
+class _Kept(NamedTuple):
+    """The connections of one event loop."""
+
+    client: httpx.AsyncClient
+    turn: asyncio.Semaphore
+    ending: AsyncGenerator[None]
+
+
 class Poster:
     """Posts JSON to servers, on any number of event loops."""
 
     def __init__(self, limits: ServerLimits | None = None) -> None:
         self.limits = limits or ServerLimits(timeout_seconds=600.0, retries=2)
-        self._clients: dict[asyncio.AbstractEventLoop, tuple[httpx.AsyncClient, asyncio.Semaphore]] = {}
+        self._clients: dict[asyncio.AbstractEventLoop, _Kept] = {}
 
     async def post(
         self,
@@ -150,9 +159,9 @@ class Poster:
     async def close(self) -> None:
         held = self._clients.pop(asyncio.get_running_loop(), None)
         if held is not None:
-            await held[0].aclose()
+            await held.ending.aclose()
 
-    def _client(self) -> tuple[httpx.AsyncClient, asyncio.Semaphore]:
+    async def _client(self) -> _Kept:
         import httpx
 
         loop = asyncio.get_running_loop()
@@ -160,7 +169,9 @@ class Poster:
             self._clients = {known: each for known, each in self._clients.items() if not known.is_closed()}
             many = httpx.Limits(max_connections=None, max_keepalive_connections=self.limits.max_concurrent)
             client = httpx.AsyncClient(timeout=None, limits=many, verify=_certificates())
-            self._clients[loop] = client, asyncio.Semaphore(self.limits.max_concurrent)
+            turn = asyncio.Semaphore(self.limits.max_concurrent)
+            made = self._clients[loop] = _Kept(client, turn, closed_with_loop(client))
+            await anext(made.ending)
         return self._clients[loop]
 
     async def _tried(self, once: Callable[[], Awaitable[T]], retries: int | None = None) -> T:
@@ -190,9 +201,9 @@ class Poster:
             async with httpx.AsyncClient(timeout=None, verify=_certificates()) as client:
                 yield client
         else:
-            client, turn = self._client()
-            async with turn:
-                yield client
+            kept = await self._client()
+            async with kept.turn:
+                yield kept.client
 
     async def _try(self, sent: _Sent, read: Callable[[bytes, str], T]) -> T:
         import httpx
