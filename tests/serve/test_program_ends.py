@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from cli_runs import hears_interrupts
 
 from baton.cli import main
 from baton.serve.journal import journal_path, read_session
@@ -73,6 +74,7 @@ def test_a_person_who_stops_it_leaves_a_whole_trace(program: Path, how: signal.S
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        preexec_fn=hears_interrupts,
     )
     assert running.stdout is not None
     assert running.stdout.readline() == "what is left?\n"
