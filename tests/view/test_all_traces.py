@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 from viewer_runs import hostile, run_team, training_run
 
 from baton.cli.view import attached
+from baton.errors import FormatError
 from baton.measure.prices import Price, PriceTable
 from baton.trace import Trace, read, write
 from baton.trace.formats import read_all
@@ -266,6 +267,30 @@ class TestSelections:
         reply = page.get("/api/export", params={"as": "jsonl", "picks": picks})
         found = {trace.trace_id: trace for trace in read_bytes(reply.content)}
         assert found == {game.trace_id: game, "sealed": next(read_all(runs / "shards"))}
+
+    @pytest.mark.parametrize("damage", ["cut", "gone", "other bytes", "a folder"])
+    def test_of_what_cannot_be_read_it_ends_in_one_line(self, runs: Path, damage: str) -> None:
+        page = client(runs)
+        table(page)
+        picks = json.dumps([["runs/shards", "sealed"], ["runs/teams.jsonl", "Ünïcode 名前"]])
+        file = runs / "teams.jsonl"
+        if damage == "cut":
+            file.write_bytes(file.read_bytes()[:3000] + b"\n")
+        else:
+            file.unlink()
+        if damage == "other bytes":
+            file.write_bytes(b"\xff\xfe\x00")
+        if damage == "a folder":
+            file.mkdir()
+        reply = page.get("/api/export", params={"as": "jsonl", "sort": "trace", "picks": picks})
+        *_, last = reply.content.splitlines()
+        said = json.loads(last)["error"]
+        assert said.startswith("runs/teams.jsonl: ")
+        assert "\n" not in said
+        assert "The export ends here, with " in said
+        assert reply.content.endswith(b"\n")  # a line cut short would be taken for one still being written
+        with pytest.raises(FormatError, match="is not a record of a trace"):
+            list(read_bytes(reply.content))
 
     def test_many_are_labelled_at_once(self, runs: Path, team: Trace) -> None:
         page = client(runs)

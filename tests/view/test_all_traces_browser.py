@@ -74,6 +74,19 @@ def state(page: Any) -> str:
     return text(page, ".toolbar [data-complete]")
 
 
+def _windows(url: str) -> list[int]:
+    place, _, query = url.partition("?")
+    return [int(at) for at in parse_qs(query).get("from", ())] if place.endswith("/api/table") else []
+
+
+def until_asked(page: Any, asked: set[int], wanted: set[int]) -> None:
+    for _ in range(500):
+        if asked >= wanted:
+            return
+        page.wait_for_timeout(20)
+    raise AssertionError(f"asked for {sorted(asked)}, and not for all of {sorted(wanted)}")
+
+
 def names(page: Any) -> list[str]:
     return list(page.locator(".grid tbody tr.press td.name").all_inner_texts())
 
@@ -100,6 +113,35 @@ class TestTable:
             page,
             "document.querySelector('.grid tbody tr.press:nth-last-child(2)')?.innerText.includes('t-0699')",
         )
+
+    def test_rows_are_asked_for_before_they_are_scrolled_to(self, tab: Tab, site: Site) -> None:
+        asked: set[int] = set()
+        tab.page.on("request", lambda request: asked.update(_windows(request.url)))
+        page = table(tab, site, "sort=trace")
+        until_asked(page, asked, {0, 60, 120, 180})
+        asked.clear()
+        page.evaluate("document.querySelector('.scroll').scrollTop = 30 * 610")
+        until_asked(page, asked, {600, 660})
+        asked.clear()
+        page.evaluate("document.querySelector('.scroll').scrollTop = 30 * 430")
+        until_asked(page, asked, {420, 360, 300, 240})
+
+    def test_an_answer_that_nobody_waits_for_any_more_is_not_told(self, tab: Tab, site: Site) -> None:
+        page = table(tab, site, "sort=trace")
+        held: list[Any] = []
+        page.route("**/api/table?q=trace*", lambda route: held.append(route))
+        page.fill("input.query", "trace=t-0001")
+        page.keyboard.press("Enter")
+        while not held:
+            page.wait_for_timeout(20)
+        page.fill("input.query", "topology=swarm")
+        page.keyboard.press("Enter")
+        until(page, "document.querySelector('.toolbar [data-complete]').innerText.startsWith('70')")
+        before = state(page)
+        for route in held:
+            route.continue_()
+        page.wait_for_timeout(300)
+        assert state(page) == before
 
     def test_a_query_sort_and_columns_are_in_the_address(self, tab: Tab, site: Site) -> None:
         page = table(tab, site)

@@ -89,7 +89,9 @@ def test_a_run_and_the_list_of_places(tmp_path: Path, trace: Trace) -> None:
     with served(tmp_path / "runs") as port, Listener(port, *topics) as page:
         assert {page.next()["topic"].partition("?")[0] for _ in range(2)} == {"training", "places"}
         more_training(tmp_path / "runs" / "one", 1)
-        assert {page.next()["topic"].partition("?")[0] for _ in range(2)} == {"training", "places"}
+        heard: set[str] = set()
+        while heard != {"training", "places"}:  # a look in the midst of writing tells of one of them twice
+            heard.add(page.next()["topic"].partition("?")[0])
 
 
 def test_what_cannot_be_watched_is_said(tmp_path: Path, trace: Trace) -> None:

@@ -5,11 +5,12 @@ import { h, replace } from "./dom.js";
 const BLOCK = 60;
 const MOST_PX = 25e6; // browsers lay out no taller element
 const KEPT = 40; // blocks
+const AHEAD = 3; // blocks that are asked for before they are scrolled to, and one behind
 
 export class Grid {
-  // load(from, rows) -> {rows, total}; columns: {name, title, cell(row), numeric, sorts}; told: what happened
-  constructor(host, { label, load, press, order, tick, moved, rowHeight = 30 }) {
-    Object.assign(this, { load, press, order, tick, moved, rowHeight, label });
+  // load(from, rows) -> {rows, total}; columns: {name, title, cell(row), numeric, sorts}; told(what load gave), if still wanted
+  constructor(host, { label, load, told = () => {}, press, order, tick, moved, rowHeight = 30 }) {
+    Object.assign(this, { load, told, press, order, tick, moved, rowHeight, label });
     this.columns = [];
     this.sort = "";
     this.total = 0;
@@ -93,11 +94,40 @@ export class Grid {
       this.blocks.set(block, found.rows);
       this.stale.delete(block);
       if (this.blocks.size > KEPT) this.blocks.delete(this.blocks.keys().next().value);
+      const same = this.total === found.total && this.start === undefined;
       this.total = found.total;
+      this.told(found);
+      if (same && !this.seen().includes(block)) return;
     } finally {
       this.waiting.delete(name);
     }
     this.draw();
+    const seen = this.seen();
+    for (const old of [...this.stale.keys()]) if (!seen.includes(old)) this.stale.delete(old); // rows of another order
+  }
+
+  // The blocks that are on the screen.
+  seen() {
+    const first = Math.min(this.first(), Math.max(0, this.total - 1));
+    const blocks = [];
+    for (let block = Math.floor(first / BLOCK); block * BLOCK < Math.min(this.total, first + this.visible()); block++) blocks.push(block);
+    return blocks;
+  }
+
+  // Ask for what is on the screen, then for what comes next in the direction of scrolling.
+  fill() {
+    if (this.failed === this.turn) return;
+    const seen = this.seen();
+    if (!seen.length) return;
+    const way = seen[0] < (this.before ?? 0) ? -1 : seen[0] > this.before ? 1 : (this.way ?? 1);
+    Object.assign(this, { before: seen[0], way });
+    const there = (block) => this.blocks.has(block) || block < 0 || block * BLOCK >= this.total;
+    const ask = (block) => there(block) || this.fetch(block).catch(() => {});
+    seen.forEach(ask);
+    if (!seen.every(there)) return; // what is looked at first
+    const edge = way > 0 ? seen.at(-1) : seen[0];
+    for (let step = 1; step <= AHEAD; step++) ask(edge + way * step);
+    ask((way > 0 ? seen[0] : seen.at(-1)) - way);
   }
 
   scrolled() {
@@ -129,7 +159,7 @@ export class Grid {
     this.drawing = false;
     this.span(top, Math.max(0, this.height() - top - rows.length * this.rowHeight));
     if (focused) this.focus(false);
-    for (let block = Math.floor(first / BLOCK); block * BLOCK < last; block++) if (!this.blocks.has(block) && this.failed !== this.turn) this.fetch(block).catch(() => {});
+    this.fill();
     this.box.dataset.rows = String(this.total);
   }
 

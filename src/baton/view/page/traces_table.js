@@ -30,6 +30,7 @@ export class TracesTable {
     this.shown = (params.get("columns") ?? "").split(",").filter(Boolean);
     this.at = Math.max(0, Number.parseInt(params.get("at") ?? "0", 10) || 0);
     this.sideOpen = params.get("side") !== "off";
+    this.version = null; // of the rows that are there
     this.all = columnsOf((one, away) => this.narrow(one, away));
     this.chosen = new Chosen(params, context, {
       changed: () => this.redraw(),
@@ -44,6 +45,7 @@ export class TracesTable {
   }
 
   destroy() {
+    this.gone = true;
     this.unwatch?.();
     this.grid.destroy();
     clearTimeout(this.typing);
@@ -72,7 +74,8 @@ export class TracesTable {
       h("div", { class: "beside" }, this.side, rows)));
     this.grid = new Grid(rows, {
       label: "Traces",
-      load: (from, most) => this.ask(from, most),
+      load: (from, rows) => ask("table", { q: this.whole(), sort: this.sort, from, rows }),
+      told: (found) => this.tell(found),
       press: (row) => row && this.context.go("trace", { place: row.place, id: row.id }),
       order: (column, way) => this.order(column, way),
       tick: (row) => row && this.chosen.toggle(row),
@@ -119,14 +122,10 @@ export class TracesTable {
     if (told) this.context.remember({ side: on ? null : "off" });
   }
 
-  async ask(from, rows) {
-    const found = await ask("table", { q: this.whole(), sort: this.sort, from, rows });
-    this.tell(found);
-    return found;
-  }
-
   tell({ total, of, progress, version }) {
+    const other = this.version !== null && this.version !== version; // than that of the rows around it
     this.version = version;
+    if (other) this.again();
     const left = progress.left ? `, ${number(progress.left)} more to read` : progress.reading ? ", reading more" : "";
     this.state.textContent = `${total === of ? number(total) : `${number(total)} of ${number(of)}`}${progress.complete ? "" : left || ", looking"}`;
     this.state.dataset.complete = String(progress.complete);
@@ -137,6 +136,7 @@ export class TracesTable {
 
   // Ask again for what is shown. A mistake in the query is told, and what was found before stays.
   async load({ at = null } = {}) {
+    this.version = null;
     try {
       await this.grid.reset({ columns: this.columns(), sort: this.sort, at });
       this.problem.hidden = true;
@@ -156,12 +156,15 @@ export class TracesTable {
     this.again();
   }
 
-  // Soon, and not more often than a person can follow.
+  // Soon, and not more often than a person can follow or the server answers: a question takes the place of the one before.
   again() {
+    this.missed = true;
     if (this.soon) return;
     this.soon = setTimeout(async () => {
-      this.soon = null;
+      this.missed = false;
       await this.load();
+      this.soon = null;
+      if (this.missed && !this.gone) this.again();
     }, AT_MOST_EVERY_MS);
   }
 

@@ -120,9 +120,12 @@ class TableAnswers:
 
     def _traces(self, query: Query) -> Iterator[bytes]:
         order = self._library.index.order(selection(query), query.get("sort", ""))
-        for place, trace in self._library.every(order):
-            if isinstance(trace, str):  # the file ends here, and the browser says that it did not come whole
-                raise UsageError(f"{place}: {trace}")
+        for given, (place, trace) in enumerate(self._library.every(order)):
+            if isinstance(trace, str):
+                # What was given cannot be taken back. No reader takes this line for a record.
+                ends = f"The export ends here, with {given:,} of {len(order):,} traces."
+                yield msgspec.json.encode({"error": f"{place}: {trace} {ends}"}) + b"\n"
+                return
             yield from encode_trace(trace)
 
     # Search in content.
