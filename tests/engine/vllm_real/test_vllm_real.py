@@ -207,6 +207,7 @@ def test_which_weights_drew_which_tokens(engine: VllmEngine, server: LocalServer
         for version in ("11", "12"):
             drawn = await asyncio.to_thread(_metric, server, "vllm:generation_tokens_total")
             while await asyncio.to_thread(_metric, server, "vllm:generation_tokens_total") < drawn + 5:
+                assert not task.done(), "it ended before it was held"
                 await asyncio.sleep(0.02)
             await client.pause("keep")
             await client.name_weights(version)
