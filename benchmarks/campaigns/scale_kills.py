@@ -47,7 +47,10 @@ def scale_kills(count: int, seed: int, folder: Path) -> Row:
                 tally.wrong(f"{kind} fails without being killed: {said.strip()[-300:]}")
                 return tally.row()
             wholes[kind] = _told(out), time.monotonic() - began
-        _one(tally, folder / f"killed{number}", recipe, kind, *wholes[kind], draw)
+        whole, takes = wholes[kind]
+        if not _one(tally, folder / f"killed{number}", recipe, kind, whole, takes, draw):
+            # It was over first: the whole run had made what is kept in the cache.
+            wholes[kind] = whole, takes / 2
         number += 1
     return tally.row()
 
@@ -59,31 +62,37 @@ def _begin(recipe: Path, kind: str, out: Path) -> list[str]:
 
 def _one(
     tally: Tally, out: Path, recipe: Path, kind: str, whole: dict[str, Any], takes: float, draw: random.Random
-) -> None:
+) -> bool:
+    """One run, killed now and then. False: it was over before anybody was killed, which is no try."""
     faults: list[str] = []
     for death in range(_DEATHS_OF_A_RUN + 1):
         going = (out / "run.json").exists()
         command = ["train", "--resume", "--out", str(out)] if going else _begin(recipe, kind, out)
-        after = None if death == _DEATHS_OF_A_RUN else (draw.uniform(0.2, takes), draw.random() < 0.5)
+        after = (
+            None if death == _DEATHS_OF_A_RUN else (draw.uniform(0.2, max(0.4, takes)), draw.random() < 0.5)
+        )
         code, said, victim = _play(command, out.with_suffix(".said"), after)
         if is_traceback(said):
             tally.wrong(f"{kind}, {[*faults, victim]}: {said.strip().splitlines()[-1]}")
-            return
+            tally.tries += 1
+            return True
         if victim is not None:
             faults.append(victim)
         elif code == 0 or f"all {_STEPS} steps are done" in said:
             break
         elif code and victim is None:
             tally.wrong(f"{kind}, after {faults}: {said.strip()[-300:]}")
-            return
+            tally.tries += 1
+            return True
         if code == 0:
             break
-    tally.tries += max(1, len(faults))
+    tally.tries += len(faults)
     tally.faults += len(faults)
     found = _told(out)
     for name, wanted in whole.items():
         if found.get(name) != wanted:
             tally.wrong(f"{kind}, {faults}: {name} differs: {_first(wanted, found.get(name))}")
+    return bool(faults)
 
 
 def _play(command: list[str], said: Path, fault: tuple[float, bool] | None) -> tuple[int, str, str | None]:

@@ -15,7 +15,7 @@ from baton.cli import main
 from baton.compose.training import begin, go_on
 from baton.learn.run.profile_parts import FILE, TimedSpan, parts, read_events, steps_of, table
 
-TIMES = ("seconds", "rollout_seconds", "update_seconds", "tokens_per_second")
+TIMES = ("seconds", "rollout_seconds", "update_seconds", "tokens_per_second", "idle")
 
 
 def by_ticks(spans: list[TimedSpan], whole: TimedSpan) -> dict[str, float]:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from baton.credit.estimator import CreditError
 from baton.trace.acts import agents, unit_of
-from baton.trace.records import Credit
+from baton.trace.records import ROUNDING, Credit
 from baton.trace.trace import Trace
 
 EXACT = "told by rollouts in exactly this context"
@@ -119,7 +119,7 @@ class Grounds(Struct, frozen=True, kw_only=True):
 
     events: int
     zero: float
-    """The share with no credit, or a credit of zero."""
+    """The share with no credit, or a credit of zero but for rounding."""
     borrowed: float
     """The share told by rollouts that are alike and not the same."""
     alone: float
@@ -139,7 +139,7 @@ def grounds_of(traces: Iterable[Trace], credits: Iterable[Sequence[Credit]]) -> 
         told = [place for place in covering.chosen if trace.events[place].call is not None or not trace.calls]
         notes: dict[int, set[str]] = {}
         for credit in mine:
-            if credit.value:
+            if abs(credit.value) > ROUNDING:
                 for place in covering.of(credit):
                     notes.setdefault(place, set()).update(credit.assumes)
         events += len(told)
