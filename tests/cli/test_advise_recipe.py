@@ -200,7 +200,7 @@ def test_the_longest_context_of_the_traces_fits_the_model(
         read[call.agent] = read.get(call.agent, 0) + new + said
     context = recipe.policies["main"].tiny.context
     assert context >= max(read.values()) + recipe.team.max_tokens
-    assert context <= max(1024, 4 * (max(read.values()) + recipe.team.max_tokens))
+    assert context <= max(2048, 4 * (max(read.values()) + recipe.team.max_tokens))
 
 
 def test_a_program_that_was_served_is_trained_as_a_program(

@@ -75,6 +75,18 @@ def test_settings_are_told_by_their_whole_names(tmp_path: Path) -> None:
     assert differences([]) == []
 
 
+def test_what_a_recipe_says_of_itself_is_no_setting(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text(
+        'about = "words"\nsource = "a paper"\n[cells]\ncredit = ["agent"]\n[[credit]]\nestimator = "coma"\n'
+        '[[credit]]\nestimator = "gae"\n[train]\nsteps = 2\n'
+    )
+    assert settings_of(tmp_path) == {
+        "credit1.estimator": "coma",
+        "credit2.estimator": "gae",
+        "train.steps": "2",
+    }
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("trainings") / "runs"

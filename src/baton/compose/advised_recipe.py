@@ -294,7 +294,7 @@ def _policies(seen: SeenTeam, missing: list[str]) -> list[str]:
     if model != "tiny":
         return [*lines, 'train = "lora"']
     needed = seen.room + _answer_tokens(seen)
-    context = 2048  # a model that is made here says more that leads nowhere than the traces show
+    context = 2048  # a model made here says more that leads nowhere than traces show
     while context < min(needed, _LONGEST):
         context *= 2
     if needed > _LONGEST:

@@ -45,14 +45,21 @@ def settings_of(folder: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError):
         return {}
     found: dict[str, str] = {}
-    _flatten(told, "", found)
+    _flatten({name: value for name, value in told.items() if name not in _SAYS}, "", found)
     return found
+
+
+_SAYS = ("about", "source", "evidence", "cells")
+"""What a recipe says of itself, which sets nothing."""
 
 
 def _flatten(table: Mapping[str, Any], above: str, found: dict[str, str]) -> None:
     for name, value in table.items():
         if isinstance(value, dict):
             _flatten(value, f"{above}{name}.", found)
+        elif isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+            for number, each in enumerate(value, 1):
+                _flatten(each, f"{above}{name}{number}.", found)
         else:
             said = printable(str(value))
             short = said if len(said) <= _MOST_CHARACTERS else said[:_MOST_CHARACTERS] + "…"
