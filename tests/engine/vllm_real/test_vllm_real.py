@@ -203,7 +203,7 @@ def test_which_weights_drew_which_tokens(engine: VllmEngine, server: LocalServer
     async def held() -> Answer | EngineError:
         client = VllmClient(server.url)
         before = await client.weight_version()
-        task = asyncio.create_task(engine.answer([_request(engine, "tell", "spans", max_tokens=400)]))
+        task = asyncio.create_task(engine.answer([_request(engine, "tell", "spans", max_tokens=2000)]))
         for version in ("11", "12"):
             drawn = await asyncio.to_thread(_metric, server, "vllm:generation_tokens_total")
             while await asyncio.to_thread(_metric, server, "vllm:generation_tokens_total") < drawn + 5:
@@ -226,7 +226,7 @@ def test_which_weights_drew_which_tokens(engine: VllmEngine, server: LocalServer
     assert ends[-1] == len(answer.completion_ids or ())
     assert answer.policy_version == answer.versions[0].version == "0"
     assert [span.version for span in answer.versions] == ["0", "11", "12"]
-    plain = _answers(engine, [_request(engine, "tell", "spans", max_tokens=400)])[0]
+    plain = _answers(engine, [_request(engine, "tell", "spans", max_tokens=2000)])[0]
     assert plain.completion_ids == answer.completion_ids
 
 
