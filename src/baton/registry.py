@@ -44,6 +44,8 @@ HOMES: Final[Mapping[str, str]] = {
     "source": "baton.connect.readers:SOURCES",
     "monitor": "baton.learn.watch:MONITORS",
     "logger": "baton.learn.run.loggers:LOGGERS",
+    "sanitiser": "baton.team.guard.sanitisers:SANITISERS",
+    "cost": "baton.learn.constraint.costs:COSTS",
     "recipe": "baton.learn.recipe:RECIPES",
 }
 """Kind -> the mappings of what Baton ships of it, by name. Imported when they are asked for."""

@@ -33,6 +33,8 @@ ENTRY = {
     "source": "chat-log",
     "monitor": "too-long",
     "logger": "best",
+    "sanitiser": "order-numbers",
+    "cost": "chatter",
     "recipe": "when-to-stop",
 }
 MODULE = {
@@ -52,6 +54,8 @@ MODULE = {
     "source": "my_source:ChatLog",
     "monitor": "my_monitor:TooLong",
     "logger": "my_logger:Best",
+    "sanitiser": "my_sanitiser:order_numbers",
+    "cost": "my_cost:Chatter",
     "recipe": "my_recipe:WHEN_TO_STOP",
 }
 TRAINED = """
@@ -90,6 +94,12 @@ roles = ["runner"]
 [[credit]]
 estimator = "gae"
 roles = ["starter"]
+[[constraints]]
+cost = "{cost}"
+limit = 0.5
+settings = {{free = 1}}
+[guard.tools.capital]
+sanitise = "{sanitiser}"
 [critic]
 kind = "{critic}"
 [loss]
@@ -122,6 +132,9 @@ def runs(name: dict[str, str]) -> None:
     typed("run", name["task"], *team, *TEAM, "--policy", f"anchor={name['engine']}:return 1", "--policy", "reference",
           "--out", "again")  # fmt: skip
     typed("run", "shard-sum", "--tool", name["tool"], "--policy", "scripted:my_tool:clerk", "--out", "tool")
+    Path("guard.toml").write_text(f'[tools.capital]\nsanitise = "{name["sanitiser"]}"\n')
+    typed("run", "shard-sum", "--tool", name["tool"], "--policy", "scripted:my_tool:clerk", "--guard", "guard.toml",
+          "--trust", "--out", "guarded")  # fmt: skip
     typed("run", "shard-sum", "--topology", "swarm", "--policy", name["engine"], "--out", "engine")
     typed("run", f"game:{name['game']}", "--policy", "optimal", "--out", "game")
     typed("game", "solve", name["game"])
@@ -144,6 +157,8 @@ def runs(name: dict[str, str]) -> None:
     assert load("mappo", changes).critic is not None  # what is typed needs no leave
     (team_trace,) = read_all("team")
     assert {event.tool for event in read_one("tool").events} == {None, "capital"}
+    (read,) = [event for event in read_one("guarded").events if event.type == "tool_result"]
+    assert "raw_ref" in read.extra  # none of what it said is an order number
     assert [team_trace.text(e.content_ref) for e in team_trace.events if e.type == "aggregate"]
     assert team_trace.rewards[0].value == 1.0
 
@@ -171,7 +186,7 @@ def read_one(place: str) -> baton.Trace:
 
 def again(trust: tuple[str, ...]) -> None:
     """What was recorded is run again by a process that knows only the records."""
-    for place in ("team", "tool", "engine", "game"):
+    for place in ("team", "tool", "guarded", "engine", "game"):
         typed("replay", place, *trust)
     returned = next(event for event in read_one("team").events if event.type == "return")
     typed("fork", "team", "--at", returned.id, "--replace", "5", "--out", "forked.jsonl", *trust)
@@ -213,6 +228,7 @@ def trained_again() -> None:
     found = next(trace for trace in read_all("run/traces/run.db") if trace.trace_id == "step-0002/00-00")
     assert {reward.name for reward in found.rewards} >= {"brief"}
     assert "median" in {credit.estimator for credit in found.credits}
+    assert {charge.channel for charge in found.charges} == {"chatter"}
     assert {call.policy for call in found.calls} == {"main", "dice"}
 
 

@@ -74,7 +74,7 @@ def test_runs_and_what_is_recorded_of_them(names: str, site: Path, tmp_path: Pat
     assert 'about = "When to stop' in said
     if names == "entry":  # what has a name is listed
         assert all(f"\n{name} " in said for name in ("when-to-stop", "median", "coin"))
-    assert ran(site, tmp_path, "again", names).count("identical") == 4
+    assert ran(site, tmp_path, "again", names).count("identical") == 5
 
 
 def test_training_with_every_part_plugged_in(site: Path, tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ IN_A_RECIPE: dict[str, dict[str, Any]] = {
     "critic": {"critic": {"kind": NAME}},
     "metric": {"eval": {"metrics": [NAME]}},
     "monitor": {"train": {"monitors": [NAME]}},
+    "cost": {"constraints": [{"cost": NAME, "limit": 1.0}]},
+    "sanitiser": {"team": {"tools": ["python"]}, "guard": {"tools": {"python": {"sanitise": NAME}}}},
     "recipe": {"base": NAME},
     "import": {"import": ["strange_code"]},
 }

@@ -81,7 +81,7 @@ def check_recipe(recipe: Recipe, whose: str, typed: Sequence[str] = ()) -> None:
             f"{whose} names a program: that would run {shlex.join(recipe.program.command)}. If you trust it, type: "
             f"{TRUST}"
         )
-    check_guard_trusted(recipe.guard, whose)
+    check_guard_trusted(recipe.guard, whose, own)
     for setting in asks_network(recipe):
         if not any(change.startswith(f"{setting}=") for change in typed):
             raise UsageError(

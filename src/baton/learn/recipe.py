@@ -148,7 +148,7 @@ class ConstraintPart(_Part, frozen=True, kw_only=True):
     """A cost beside the reward, and how much of it a rollout may have on average (see `baton.learn.constraint`)."""
 
     cost: str
-    """violations, tainted-calls, refusals, spending, or game: what a constrained game says its steps cost."""
+    """violations, tainted-calls, refusals, spending, game (what a game says its steps cost), or your own."""
     limit: NotNegative
     """The mean over rollouts that is allowed."""
     rate: NotNegative = 0.5
@@ -160,7 +160,7 @@ class ConstraintPart(_Part, frozen=True, kw_only=True):
     smooth: Share = 0.0
     """How much of the mean cost of earlier steps stays in the average that moves the price."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Of the cost: untrusted and consequential tools, or what spending is of."""
+    """Of the cost: untrusted and consequential tools, what spending is of, or its own."""
 
 
 class CreditPart(_Part, frozen=True, kw_only=True):
@@ -492,6 +492,7 @@ def extensions(recipe: Recipe) -> list[tuple[str, str]]:
         *(("monitor", name) for name in recipe.train.monitors),
         *(("logger", name) for name in recipe.train.loggers),
         *(("metric", name) for name in recipe.eval.metrics),
+        *(("cost", part.cost) for part in recipe.constraints),
     ]
     inner = [each for phase in recipe.phases for each in extensions(in_phase(recipe, phase))]
     return list(dict.fromkeys([*found, *inner]))

@@ -9,6 +9,7 @@ from baton.testing.check_loggers import check_logger
 from baton.testing.check_metrics import check_metric
 from baton.testing.check_recipes import check_recipe
 from baton.testing.check_rewards import check_reward
+from baton.testing.check_safety import check_cost, check_sanitiser
 from baton.testing.check_sources import check_source
 from baton.testing.check_tasks import check_decpomdp, check_game, check_task
 from baton.testing.check_tools import CheckFailed, check_aggregator, check_surface, check_tool
@@ -18,6 +19,7 @@ __all__ = [
     "CheckFailed",
     "check_aggregator",
     "check_backend",
+    "check_cost",
     "check_critic",
     "check_decpomdp",
     "check_engine",
@@ -30,6 +32,7 @@ __all__ = [
     "check_monitor",
     "check_recipe",
     "check_reward",
+    "check_sanitiser",
     "check_source",
     "check_surface",
     "check_task",

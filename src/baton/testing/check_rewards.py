@@ -95,7 +95,7 @@ def _check_records(rule: Rule, trace: Trace, found: Sequence[Reward]) -> None:
         )
         require(reward.unit in get_args(CreditUnit), f"{where}: there is no such unit.")
         require(
-            reward.target in _targets(trace, reward.unit),
+            reward.target in targets_in(trace, reward.unit),
             f"{where}: there is no such {reward.unit} in the trace.",
         )
         settings = rule_settings(reward.by)
@@ -113,7 +113,8 @@ def _rule_again(rule: Rule, by: str) -> Rule:
     return rule_of(by) if settings.get("rule") in RULES else msgspec.convert(settings, type(rule))
 
 
-def _targets(trace: Trace, unit: str) -> set[str]:
+def targets_in(trace: Trace, unit: str) -> set[str]:
+    """What of a unit a trace has: to these a reward or a charge can be given."""
     if unit == "team":
         return {trace.trace_id}
     if unit == "role":

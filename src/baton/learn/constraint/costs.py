@@ -17,7 +17,8 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from baton.errors import TraceError, UsageError, nearest
+from baton import registry
+from baton.errors import TraceError, UsageError
 from baton.games.constrained import ConstrainedGame
 from baton.games.game_trace import played
 from baton.games.on_team import steps_of
@@ -32,11 +33,15 @@ CountCost = Callable[[Trace], list[Charge]]
 """A trace -> what it is charged with."""
 
 
-class _Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    pass
+class Cost(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A cost as its settings, which counts. Another package's is one too, or a function from a trace to its charges."""
+
+    def count(self, trace: Trace) -> list[Charge]:
+        """What a trace is charged with; TraceError where it does not say."""
+        raise NotImplementedError
 
 
-class TaintSettings(_Settings, frozen=True, kw_only=True):
+class _TaintCost(Cost, frozen=True, kw_only=True):
     """What the trace itself does not say about tools."""
 
     untrusted: tuple[str, ...] = ()
@@ -55,44 +60,30 @@ class TaintSettings(_Settings, frozen=True, kw_only=True):
         )
 
 
-class SpendingSettings(_Settings, frozen=True, kw_only=True):
-    """What is counted, and in which unit."""
+class Violations(_TaintCost, frozen=True, kw_only=True):
+    """Consequential calls that untrusted words chose, or reached where they must not."""
 
-    of: Literal["tokens", "calls", "tool_calls", "messages", "agents", "seconds", "usd"] = "tokens"
-    unit: float = 1.0
-    """What counts as 1: 1000 makes a limit of 2 mean two thousand."""
-
-
-class RefusalSettings(_Settings, frozen=True, kw_only=True):
-    """Refusals need none."""
+    def count(self, trace: Trace) -> list[Charge]:
+        return [_on_call("violations", event) for event in taint(trace, self.labels).violations]
 
 
-class GameSettings(_Settings, frozen=True, kw_only=True):
-    """A game says itself what its steps cost."""
+class TaintedCalls(_TaintCost, frozen=True, kw_only=True):
+    """Consequential calls that untrusted words may have touched at all."""
 
-
-def _violations(settings: TaintSettings) -> CountCost:
-    def count(trace: Trace) -> list[Charge]:
-        return [_on_call("violations", event) for event in taint(trace, settings.labels).violations]
-
-    return count
-
-
-def _tainted_calls(settings: TaintSettings) -> CountCost:
-    def count(trace: Trace) -> list[Charge]:
-        found = taint(trace, settings.labels)
+    def count(self, trace: Trace) -> list[Charge]:
+        found = taint(trace, self.labels)
         tainted = set(found.tainted)
         return [_on_call("tainted-calls", event) for event in found.consequential if event in tainted]
-
-    return count
 
 
 def _on_call(channel: str, event: str) -> Charge:
     return Charge(channel=channel, unit="tool_call", target=event, value=1.0, by=f"cost {channel}")
 
 
-def _refusals(settings: RefusalSettings) -> CountCost:  # noqa: ARG001 (every cost's)
-    def count(trace: Trace) -> list[Charge]:
+class Refusals(Cost, frozen=True, kw_only=True):
+    """What a guard refused; it has no settings."""
+
+    def count(self, trace: Trace) -> list[Charge]:
         guarded = [e for e in trace.events if e.type == "safety_event" and "guard" in e.extra]
         refused = [event for event in guarded if "refused" in event.extra]
         return [
@@ -100,18 +91,22 @@ def _refusals(settings: RefusalSettings) -> CountCost:  # noqa: ARG001 (every co
             for event in refused
         ]
 
-    return count
 
+class Spending(Cost, frozen=True, kw_only=True):
+    """What is counted, and in which unit."""
 
-def _spending(settings: SpendingSettings) -> CountCost:
-    def count(trace: Trace) -> list[Charge]:
-        value = _spent(trace, settings.of) / settings.unit
-        by = f"cost spending of {settings.of}"
+    of: Literal["tokens", "calls", "tool_calls", "messages", "agents", "seconds", "usd"] = "tokens"
+    unit: float = 1.0
+    """What counts as 1: 1000 makes a limit of 2 mean two thousand."""
+
+    def __post_init__(self) -> None:
+        if self.unit <= 0:
+            raise UsageError(f"a constraint on spending has unit = {self.unit:g}; expected more than 0.")
+
+    def count(self, trace: Trace) -> list[Charge]:
+        value = _spent(trace, self.of) / self.unit
+        by = f"cost spending of {self.of}"
         return [Charge(channel="spending", unit="team", target=trace.trace_id, value=value, by=by)]
-
-    if settings.unit <= 0:
-        raise UsageError(f"a constraint on spending has unit = {settings.unit:g}; expected more than 0.")
-    return count
 
 
 def _spent(trace: Trace, kind: str) -> float:
@@ -131,14 +126,14 @@ def _spent(trace: Trace, kind: str) -> float:
     return trace.costs[name]
 
 
-def _of_game(settings: GameSettings) -> CountCost:  # noqa: ARG001 (every cost's)
-    def count(trace: Trace) -> list[Charge]:
+class GameCost(Cost, frozen=True, kw_only=True):
+    """What a constrained game says itself that its steps cost; it has no settings."""
+
+    def count(self, trace: Trace) -> list[Charge]:
         game = played(trace).game
         if not isinstance(game, ConstrainedGame):
             raise TraceError(f"{game.name} has no cost beside its reward. Type: baton game solve gatekeeper")
         return game_charges(trace, game)
-
-    return count
 
 
 def game_charges(trace: Trace, game: ConstrainedGame) -> list[Charge]:
@@ -156,19 +151,30 @@ def game_charges(trace: Trace, game: ConstrainedGame) -> list[Charge]:
     ]
 
 
-COSTS: Final[Mapping[str, tuple[type[Any], Callable[[Any], CountCost]]]] = {
-    "violations": (TaintSettings, _violations),
-    "tainted-calls": (TaintSettings, _tainted_calls),
-    "refusals": (RefusalSettings, _refusals),
-    "spending": (SpendingSettings, _spending),
-    "game": (GameSettings, _of_game),
+COSTS: Final[Mapping[str, type[Cost] | CountCost]] = {
+    "violations": Violations,
+    "tainted-calls": TaintedCalls,
+    "refusals": Refusals,
+    "spending": Spending,
+    "game": GameCost,
 }
-"""Name -> its settings, and what makes it count."""
+"""Name -> a cost; its fields are its settings."""
 
 
 def make_cost(name: str, settings: Mapping[str, Any], where: str) -> CountCost:
-    """A cost by name."""
-    if name not in COSTS:
-        raise UsageError(f"{where}: there is no cost {name!r}. {nearest(name, COSTS)}")
-    kind, make = COSTS[name]
-    return make(decode(kind, dict(settings), f"{where}.settings"))
+    """A cost by name: shipped, registered, of an installed package, or module:attr."""
+    try:
+        found: Any = registry.resolve("cost", name)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+    if isinstance(found, type) and issubclass(found, Cost):
+        made: Cost = decode(found, dict(settings), f"{where}.settings")
+        return made.count
+    if not callable(found) or isinstance(found, type):
+        raise UsageError(
+            f"{where}: cost {name!r} is a {type(found).__name__}; expected a Cost, or a function from a trace."
+        )
+    if settings:
+        raise UsageError(f"{where}: cost {name!r} is a function and has no settings. Leave them out.")
+    count: CountCost = found
+    return count

@@ -21,7 +21,7 @@ Source: capabilities and policies per tool as in CaMeL, labels as in FIDES; the 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -34,7 +34,7 @@ from baton import registry
 from baton.errors import UsageError, nearest
 from baton.settings import Positive, check, decode, plain
 from baton.team.action import VERBS
-from baton.team.guard.sanitisers import SANITISERS, sanitiser
+from baton.team.guard.sanitisers import sanitiser
 from baton.team.tools.tool import Tool
 
 PERSON = "person"
@@ -213,16 +213,19 @@ def guard_of(given: Guard | Mapping[str, Any] | str | Path, *, trust: bool = Fal
     raise UsageError(f"there is no guard {given!r}. Give a path that ends in .toml, or module:attr.")
 
 
-def check_guard_trusted(given: Guard | Mapping[str, Any] | None, whose: str) -> None:
-    """Refuse code that a file's guard names and nobody vouched for. `whose` is the file, in words."""
+def check_guard_trusted(
+    given: Guard | Mapping[str, Any] | None, whose: str, typed: Sequence[str] = ()
+) -> None:
+    """Refuse code that a file's guard names and nobody vouched for. `whose` is the file, in words.
+
+    `typed` is what the person wrote in this call: what it names needs no leave.
+    """
     if given is None:
         return
-    for name in (given if isinstance(given, Guard) else decode(Guard, given, whose, "guard")).sanitisers:
-        if name not in SANITISERS:
-            raise UsageError(
-                f"{whose} names {name!r} as a sanitiser: that would import the Python module "
-                f"{name.partition(':')[0]!r}. If you trust it, type: {registry.TRUST}"
-            )
+    guard = given if isinstance(given, Guard) else decode(Guard, given, whose, "guard")
+    registry.check_trusted(
+        "sanitiser", [name for name in guard.sanitisers if not any(name in text for text in typed)], whose
+    )
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ A rule of a guard names one in two places. `sanitise`: what comes out is all tha
 counts as trusted; the text itself stays in the trace under its address. `values`: the result is read as it is and
 stays untrusted, and what comes out are words that arguments may come from, by the tool's name.
 
-A sanitiser of your own is a function from text to text, named `module:attr`. It decides what a stranger may say: one
+A sanitiser of your own is a function from text to text (docs/extending.md). It decides what a stranger may say: one
 that keeps free text keeps what stands in it. Invariant: the same text gives the same, so a replay reads what was read.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from baton import registry
-from baton.errors import UsageError, nearest
+from baton.errors import UsageError
 
 Sanitiser = Callable[[str], str]
 
@@ -52,14 +52,8 @@ SANITISERS: Mapping[str, Sanitiser] = {
 
 
 def sanitiser(name: str) -> Sanitiser:
-    """The sanitiser of a name, or of `module:attr`."""
-    if name in SANITISERS:
-        return SANITISERS[name]
-    if not registry.is_reference(name):
-        raise UsageError(
-            f"there is no sanitiser {name!r}. {nearest(name, SANITISERS)} For one of your own, give module:attr."
-        )
-    found: Any = registry.imported("sanitiser", name)
+    """The sanitiser of a name: shipped, registered, of an installed package, or `module:attr`."""
+    found: Any = registry.resolve("sanitiser", name)
     if not callable(found):
         raise UsageError(
             f"sanitiser {name!r} is a {type(found).__name__}; expected a function from text to text."
