@@ -12,14 +12,14 @@ say is a TraceError, never zero. In a recipe:
 Type: python examples/my_cost.py, or: baton train RECIPE --set 'constraints=[{cost="my_cost:Chatter",limit=1.0}]'
 """
 
-from baton.learn.constraint.costs import Cost
+from baton.learn.constraint.costs import CostChannel
 from baton.testing import check_cost
 from baton.testing.sample_rollouts import sample_group
 from baton.trace import Trace
 from baton.trace.records import Charge
 
 
-class Chatter(Cost, frozen=True, kw_only=True):
+class Chatter(CostChannel, frozen=True, kw_only=True):
     """1 for every message or return after the first `free`, on the event."""
 
     free: int = 0

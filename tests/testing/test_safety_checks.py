@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from baton.errors import UsageError
-from baton.learn.constraint.costs import COSTS, Cost, make_cost
+from baton.learn.constraint.costs import COSTS, CostChannel, make_cost
 from baton.registry import register
 from baton.team.guard.sanitisers import SANITISERS
 from baton.testing import CheckFailed, check_cost, check_sanitiser
@@ -105,10 +105,10 @@ def test_a_cost_of_ones_own_by_name() -> None:
     ):
         make_cost("one-eac", {}, "constraints.0")
     register("cost", "no-cost")(5)
-    with pytest.raises(UsageError, match="expected a Cost"):
+    with pytest.raises(UsageError, match="expected a CostChannel"):
         make_cost("no-cost", {}, "constraints.0")
 
 
 def test_a_cost_says_what_it_does_not_do() -> None:
     with pytest.raises(NotImplementedError):
-        Cost().count(None)  # type: ignore[arg-type]  # nothing is counted
+        CostChannel().count(None)  # type: ignore[arg-type]  # nothing is counted

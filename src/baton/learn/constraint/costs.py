@@ -33,7 +33,7 @@ CountCost = Callable[[Trace], list[Charge]]
 """A trace -> what it is charged with."""
 
 
-class Cost(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CostChannel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A cost as its settings, which counts. Another package's is one too, or a function from a trace to its charges."""
 
     def count(self, trace: Trace) -> list[Charge]:
@@ -41,7 +41,7 @@ class Cost(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         raise NotImplementedError
 
 
-class _TaintCost(Cost, frozen=True, kw_only=True):
+class _TaintCost(CostChannel, frozen=True, kw_only=True):
     """What the trace itself does not say about tools."""
 
     untrusted: tuple[str, ...] = ()
@@ -60,14 +60,14 @@ class _TaintCost(Cost, frozen=True, kw_only=True):
         )
 
 
-class Violations(_TaintCost, frozen=True, kw_only=True):
+class ViolationCost(_TaintCost, frozen=True, kw_only=True):
     """Consequential calls that untrusted words chose, or reached where they must not."""
 
     def count(self, trace: Trace) -> list[Charge]:
         return [_on_call("violations", event) for event in taint(trace, self.labels).violations]
 
 
-class TaintedCalls(_TaintCost, frozen=True, kw_only=True):
+class TaintedCallCost(_TaintCost, frozen=True, kw_only=True):
     """Consequential calls that untrusted words may have touched at all."""
 
     def count(self, trace: Trace) -> list[Charge]:
@@ -80,7 +80,7 @@ def _on_call(channel: str, event: str) -> Charge:
     return Charge(channel=channel, unit="tool_call", target=event, value=1.0, by=f"cost {channel}")
 
 
-class Refusals(Cost, frozen=True, kw_only=True):
+class RefusalCost(CostChannel, frozen=True, kw_only=True):
     """What a guard refused; it has no settings."""
 
     def count(self, trace: Trace) -> list[Charge]:
@@ -92,7 +92,7 @@ class Refusals(Cost, frozen=True, kw_only=True):
         ]
 
 
-class Spending(Cost, frozen=True, kw_only=True):
+class SpendingCost(CostChannel, frozen=True, kw_only=True):
     """What is counted, and in which unit."""
 
     of: Literal["tokens", "calls", "tool_calls", "messages", "agents", "seconds", "usd"] = "tokens"
@@ -126,7 +126,7 @@ def _spent(trace: Trace, kind: str) -> float:
     return trace.costs[name]
 
 
-class GameCost(Cost, frozen=True, kw_only=True):
+class GameCost(CostChannel, frozen=True, kw_only=True):
     """What a constrained game says itself that its steps cost; it has no settings."""
 
     def count(self, trace: Trace) -> list[Charge]:
@@ -151,11 +151,11 @@ def game_charges(trace: Trace, game: ConstrainedGame) -> list[Charge]:
     ]
 
 
-COSTS: Final[Mapping[str, type[Cost] | CountCost]] = {
-    "violations": Violations,
-    "tainted-calls": TaintedCalls,
-    "refusals": Refusals,
-    "spending": Spending,
+COSTS: Final[Mapping[str, type[CostChannel] | CountCost]] = {
+    "violations": ViolationCost,
+    "tainted-calls": TaintedCallCost,
+    "refusals": RefusalCost,
+    "spending": SpendingCost,
     "game": GameCost,
 }
 """Name -> a cost; its fields are its settings."""
@@ -167,12 +167,12 @@ def make_cost(name: str, settings: Mapping[str, Any], where: str) -> CountCost:
         found: Any = registry.resolve("cost", name)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
-    if isinstance(found, type) and issubclass(found, Cost):
-        made: Cost = decode(found, dict(settings), f"{where}.settings")
+    if isinstance(found, type) and issubclass(found, CostChannel):
+        made: CostChannel = decode(found, dict(settings), f"{where}.settings")
         return made.count
     if not callable(found) or isinstance(found, type):
         raise UsageError(
-            f"{where}: cost {name!r} is a {type(found).__name__}; expected a Cost, or a function from a trace."
+            f"{where}: cost {name!r} is a {type(found).__name__}; expected a CostChannel, or a function from a trace."
         )
     if settings:
         raise UsageError(f"{where}: cost {name!r} is a function and has no settings. Leave them out.")
