@@ -72,7 +72,7 @@ def check_cost(
     *,
     at_least: int = 1,
 ) -> None:
-    """A cost by name, a `CostChannel`, or a function from a trace to its charges. `traces` are yours, or a small team's.
+    """A cost by name, a `CostChannel`, or a function from a trace. `traces` are yours, or those of a small team.
 
     `at_least`: of the traces, as many must be charged something.
     """
@@ -87,7 +87,7 @@ def check_cost(
     count: Any = getattr(found, "count", found)
     require(
         callable(count),
-        f"{name}: expected a CostChannelChannel or a function from a trace, got {type(found).__name__}.",
+        f"{name}: expected a CostChannel or a function, got {type(found).__name__}.",
     )
     charged = 0
     for trace in list(traces) or sample_group():
