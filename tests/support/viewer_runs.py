@@ -28,6 +28,11 @@ IMAGE = "<img src=x onerror='window.hacked=1'>"
 LINK = "javascript:window.hacked=1"
 BIDI = "safe\u202egnp.exe\u0000\u0007\x1b[31m"
 LONG = "A" * 300_000
+RECIPES = {
+    "one": "[optim]\nlr = 0.01\n[loss]\nkind = 'ppo'\n",
+    "two": "[optim]\nlr = 0.02\n[loss]\nkind = 'ppo'\n",
+    "three": "[optim]\nlr = 0.01\nextra = '<b>x</b>'\n[loss]\nkind = 'ppo'\n",
+}
 
 
 def run_team(task: str, topology: str, seed: int = 0, policy: str = "reference") -> Trace:
@@ -160,6 +165,13 @@ def training_run(directory: Path, steps: int = 8, episodes: int = 4, status: str
                 "regret": {"total": optimum - value}, "tokens": 900, "episodes": 256,
             },
         )  # fmt: skip
+
+
+def trainings(folder: Path, steps: int = 4) -> None:
+    """Three training runs, which differ in their settings and in how long they were."""
+    for number, (name, recipe) in enumerate(RECIPES.items()):
+        training_run(folder / name, steps=steps + number, episodes=2)
+        (folder / name / "recipe.toml").write_text(recipe)
 
 
 def more_training(directory: Path, step: int) -> None:

@@ -5,36 +5,19 @@ BATON_SCREENSHOTS=docs/images python -m pytest tests/view/test_steering_browser.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import PHONE, SHOTS, WIDE, Site, Tab, eventually, expect, says
 from gated_run import Gated
-from test_browser import PHONE, SHOTS, WIDE, Site, Tab, chromium, text, until  # noqa: F401  # a fixture
 
 from baton.cli.view import attached
 from baton.compose.started_runs import StartedRuns
 from baton.trace import Trace, read
 from baton.trace.validation import validate
-from baton.view.web.server import listen, make_app, server_of
-from baton.view.web.traces import Library
-
-
-class SteeredSite(Site):
-    """A viewer begun with `--steer` on a folder of runs."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.runs = StartedRuns(folder, ("scripted:gated:answer",))
-        app = make_app(Library([folder]), attached(forks=True, command=self.runs))
-        at = listen(0)
-        self.address = f"http://127.0.0.1:{at.getsockname()[1]}/"
-        self.server = server_of(app)
-        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [at]})
-        self.thread.start()
 
 
 @pytest.fixture
@@ -45,20 +28,12 @@ def going(tmp_path: Path) -> Iterator[Gated]:
 
 
 @pytest.fixture
-def site(going: Gated) -> Iterator[SteeredSite]:
-    made = SteeredSite(going.folder / "runs")
+def site(chromium: Any, going: Gated) -> Iterator[Site]:
+    """A viewer begun with `--steer` on a folder of runs."""
+    folder = going.folder / "runs"
+    made = Site(folder, attached(forks=True, command=StartedRuns(folder, ("scripted:gated:answer",))))
     yield made
     made.close()
-
-
-@pytest.fixture
-def tab(chromium: Any, site: SteeredSite, request: pytest.FixtureRequest) -> Iterator[Tab]:  # noqa: F811
-    size, scheme = getattr(request, "param", (WIDE, "light"))
-    made = Tab(chromium, site, size, scheme)
-    yield made
-    made.context.close()
-    assert made.errors == []
-    assert made.strangers == []
 
 
 CARD = "article.card"
@@ -74,7 +49,7 @@ def ended(going: Gated) -> Trace:
         return thread.submit(going.end).result()
 
 
-def test_a_run_is_steered_from_its_page(tab: Tab, site: SteeredSite, going: Gated) -> None:
+def test_a_run_is_steered_from_its_page(tab: Tab, site: Site, going: Gated) -> None:
     page = tab.open(site.page("trace", "a", id=going.trace().trace_id))
     page.click(".steer button:text-is('pause')")
     page.wait_for_selector(".steer .chip.paused")
@@ -83,17 +58,14 @@ def test_a_run_is_steered_from_its_page(tab: Tab, site: SteeredSite, going: Gate
     page.select_option(".steer select", "worker1")
     page.fill(".steer .toolbar input[type=text]", "look twice <b>now</b>")
     page.keyboard.press("Enter")
-    until(
-        page,
-        "() => document.querySelector('.steer [role=status].small').textContent.startsWith('say: human#2')",
-    )
+    says(page, ".steer [role=status].small", "say: human#2")
     page.locator(".steer-lists li", has_text="worker1#1").locator("textarea").fill("all done")
     page.locator(".steer-lists li", has_text="worker1#1").locator("button").click()
-    until(page, "() => document.querySelector('.steer').textContent.includes('edited: it says so')")
+    says(page, ".steer", "edited: it says so")
     page.locator(".steer-lists li", has_text="worker2").locator("button:text-is('stop this branch')").click()
-    until(page, "() => document.querySelector('.steer').textContent.includes('stop: human#')")
+    says(page, ".steer", "stop: human#")
     page.click(".steer button:text-is('go on')")
-    until(page, "() => document.querySelector('.steer .chip').textContent === 'finished'")
+    expect(page.locator(".steer .chip").first).to_have_text("finished")
     trace = ended(going)
     assert sorted(people(trace)) == sorted(
         [("pause", "ok"), ("say", "ok"), ("edit", "ok"), ("stop", "ok"), ("go", "ok")]
@@ -101,19 +73,19 @@ def test_a_run_is_steered_from_its_page(tab: Tab, site: SteeredSite, going: Gate
     assert trace.text(trace.event("worker1#1").content_ref) == "all done"
 
 
-def test_live_runs_stand_side_by_side_and_one_is_started(tab: Tab, site: SteeredSite, going: Gated) -> None:
+def test_live_runs_stand_side_by_side_and_one_is_started(tab: Tab, site: Site, going: Gated) -> None:
     page = tab.open(f"{site.address}#live")
     page.wait_for_selector(f"{CARD} .chip.live")
     page.select_option("details.start select[aria-label=policy]", "reference")
     page.fill("details.start input[aria-label=folder]", "../out")
     page.click("details.start button:text-is('start')")
-    until(page, "() => document.querySelector('details.start').textContent.includes('cannot name a folder')")
+    says(page, "details.start", "cannot name a folder")
     page.fill("details.start input[aria-label=folder]", "mine")
     page.click("details.start button:text-is('start')")
-    until(page, "() => [...document.querySelectorAll('.chip')].some((chip) => chip.textContent === 'done')")
-    made = read(site.folder / "mine" / "run.db")
-    assert made.finished
-    assert validate(made) == []
+    expect(page.locator(".chip").get_by_text("done", exact=True)).not_to_have_count(0)
+    store = site.folder / "mine" / "run.db"
+    eventually(page, lambda: read(store).finished, "what was started has ended")
+    assert validate(read(store)) == []
     page.click(f"{CARD} button:text-is('pause')")
     page.wait_for_selector(f"{CARD} .chip.paused")
     page.click(f"{CARD} button:text-is('go on')")
@@ -132,7 +104,7 @@ class TestPictures:
         ],
         indirect=["tab"],
     )  # fmt: skip
-    def test_live(self, tab: Tab, site: SteeredSite, going: Gated, name: str) -> None:
+    def test_live(self, tab: Tab, site: Site, going: Gated, name: str) -> None:
         page = tab.open(f"{site.address}#live")
         page.click(f"{CARD} button:text-is('pause')")
         page.wait_for_selector(f"{CARD} .chip.paused")
@@ -143,4 +115,3 @@ class TestPictures:
         page.wait_for_selector(".steer textarea")
         tab.shot(name.replace("live", "steer"))
         page.click(".steer button:text-is('go on')")
-        assert "a" in text(page, "body")

@@ -15,6 +15,7 @@ export class TrainingsPage {
     this.host = host;
     this.context = context;
     this.drawn = chosen(params.get("runs"));
+    this.step = null; // of which traces are wanted
   }
 
   async open() {
@@ -46,7 +47,7 @@ export class TrainingsPage {
   }
 
   show({ runs, plots }) {
-    this.told.textContent = this.drawn.length ? "Press a step in a plot to see its traces. A band is a 95 % interval." : "Tick runs to draw them.";
+    this.tell();
     replace(this.plots, plots.map(made));
     const names = Object.keys(runs[0]?.differs ?? {});
     const numeric = (name, title, of = (run) => run[name]) => ({ name, title, numeric: true, of, cell: (run) => number(of(run)) });
@@ -68,16 +69,27 @@ export class TrainingsPage {
   }
 
   pick(key) {
+    this.step = null;
     this.drawn = this.drawn.includes(key) ? this.drawn.filter((one) => one !== key) : [...this.drawn, key].slice(-MOST);
     this.context.remember({ runs: JSON.stringify(this.drawn) });
     this.update();
   }
 
-  // One run: its traces of that step. Several: they are named, and one is chosen.
+  // One run: its traces of that step. Several: they are named, and one is chosen, whatever is told meanwhile.
   toStep(step) {
-    const open = (key) => this.context.go("place", { place: key, step });
-    if (this.drawn.length === 1) open(this.drawn[0]);
-    else replace(this.told, `Traces of step ${number(step)}: `, this.drawn.flatMap((key, k) => [k ? ", " : "", h("button", { class: "link", on: { click: () => open(key) } }, visible(key, 60))]));
+    this.step = step;
+    if (this.drawn.length === 1) this.toTraces(this.drawn[0]);
+    else this.tell();
+  }
+
+  toTraces(key) {
+    this.context.go("place", { place: key, step: this.step });
+  }
+
+  tell() {
+    const said = this.drawn.length ? "Press a step in a plot to see its traces. A band is a 95 % interval." : "Tick runs to draw them.";
+    const runs = () => this.drawn.flatMap((key, k) => [k ? ", " : "", h("button", { class: "link", on: { click: () => this.toTraces(key) } }, visible(key, 60))]);
+    replace(this.told, this.step === null ? said : [`Traces of step ${number(this.step)}: `, runs()]);
   }
 }
 

@@ -1,0 +1,65 @@
+"""Training runs side by side, and from a step of a curve to its traces, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from browsing import PHONE, SHOTS, WIDE, Site, Tab, leads_to, says, shows, until
+from viewer_runs import trainings
+
+
+@pytest.fixture(scope="module")
+def site(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("trainings") / "runs"
+    trainings(folder)
+    made = Site(folder)
+    yield made
+    made.close()
+
+
+ROWS = "#report-traces tbody tr"
+LINES = "figure >> nth=0 >> path.line"
+
+
+class TestPages:
+    def test_the_table_before_and_after_is_on_the_page_of_a_run(self, tab: Tab, site: Site) -> None:
+        page = tab.open(site.page("place", "one"))
+        page.wait_for_selector("#report-comparison table")
+        says(page, "#report-comparison", "trained")
+
+    def test_from_a_step_of_a_curve_to_its_traces(self, tab: Tab, site: Site) -> None:
+        page = tab.open(site.page("place", "one"))
+        page.locator("#report-learning rect.hover[data-step='2']").first.click()
+        leads_to(page, "step=2")
+        shows(page, ROWS, 2)
+        page.reload()
+        shows(page, ROWS, 2)
+        page.fill("#report-traces input[aria-label=Step]", "")
+        until(page, f"document.querySelectorAll('{ROWS}').length > 8")
+
+    def test_runs_are_overlaid_and_lead_to_their_traces(self, tab: Tab, site: Site) -> None:
+        page = tab.open(f"{site.address}#runs")
+        shows(page, LINES, 3)
+        page.locator("input[aria-label$='/two']").uncheck()
+        shows(page, LINES, 2)
+        leads_to(page, "runs=")
+        page.reload()
+        shows(page, LINES, 2)
+        page.locator("rect.hover[data-step='3']").first.click()
+        page.locator("p.hint button", has_text="three").click()
+        leads_to(page, "#place")
+        leads_to(page, "step=3")
+        shows(page, ROWS, 2)
+
+    @pytest.mark.skipif(SHOTS is None, reason="BATON_SCREENSHOTS says where pictures go")
+    @pytest.mark.parametrize(
+        ("tab", "name"),
+        [((WIDE, "light"), "runs"), ((WIDE, "dark"), "runs-dark"), ((PHONE, "light"), "runs-phone")],
+        indirect=["tab"],
+    )
+    def test_pictures(self, tab: Tab, site: Site, name: str) -> None:
+        page = tab.open(f"{site.address}#runs")
+        page.wait_for_selector("figure svg")
+        tab.shot(name)
