@@ -85,5 +85,8 @@ class Gated:
         trace = self.trace()
         assert trace.finished
         assert validate(trace) == []
-        assert main(["replay", str(self.store)]) == 0
+        assert self.replayed() == 0
         return trace
+
+    def replayed(self) -> int:
+        return main(["replay", str(self.store)])

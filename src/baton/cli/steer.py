@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trace", metavar="ID", help="which run, where several go on")
     parser.add_argument("--to", metavar="AGENT", help="to whom to speak")
     parser.add_argument("--team", action="store_true", help="speak to everybody who is at work")
-    parser.add_argument("--by", metavar="NAME", default="", help="who does it, for the trace")
+    parser.add_argument(
+        "--by", metavar="NAME", default="", help="who does it, for the trace (the name of the account)"
+    )
     parser.add_argument(
         "--wait",
         type=float,

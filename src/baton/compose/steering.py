@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from msgspec import Struct, structs
 from baton.errors import UsageError, nearest
 from baton.team.people import ACT, Act, Doing, RunStanding
 from baton.trace.formats.sqlite.store_read import TraceSummary, list_traces, read_store
+from baton.trace.notes import who
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 
@@ -111,8 +113,9 @@ def _locked(descriptor: int) -> Iterator[None]:
 
 
 def send(store: Path, trace_id: str, act: Act) -> Act:
-    """Keep an act for a run, for good; returns it with its name."""
-    act = structs.replace(act, id=act.id or secrets.token_hex(8))
+    """Keep an act for a run, for good; returns it with its name, who did it and when."""
+    moment = act.when or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    act = structs.replace(act, id=act.id or secrets.token_hex(8), by=act.by or who(), when=moment)
     line = msgspec.json.encode(_Line(trace_id, act)) + b"\n"
     if len(line) > _MOST_BYTES:
         raise UsageError(f"that is {len(line):,} bytes; a run is told at most {_MOST_BYTES:,} at once.")

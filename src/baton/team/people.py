@@ -46,6 +46,8 @@ class Act(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     text: str = ""
     by: str = ""
     """Who did it, where that is known."""
+    when: str = ""
+    """The day and moment (UTC) it was done, where that is known: a run's own clock may be virtual, or stand still."""
 
 
 class RunStanding(Struct, frozen=True, kw_only=True):
@@ -78,7 +80,9 @@ def act_of(event: Event, text: str) -> Act:
     told = event.extra
     do = told.get(DO, "say")
     to = told.get("at", "" if event.status == "invalid" or do in ("pause", "go") else event.to or "")
-    return Act(id=told.get(ACT, ""), do=do, to=to, text=text, by=told.get("by", ""))
+    return Act(
+        id=told.get(ACT, ""), do=do, to=to, text=text, by=told.get("by", ""), when=told.get("when", "")
+    )
 
 
 def is_edit_to_come(event: Event) -> bool:
@@ -86,12 +90,12 @@ def is_edit_to_come(event: Event) -> bool:
     return "edits" in event.extra
 
 
-def live_edits(trace: Trace) -> dict[str, tuple[Replace, str]]:
-    """Events that people edited before they happened: event -> how, and the act."""
+def live_edits(trace: Trace) -> dict[str, tuple[Replace, dict[str, str]]]:
+    """Events that people edited before they happened: event -> how, and what was told of the act."""
     return {
         event.extra["edits"]: (
             Replace(event.extra["edits"], trace.text(event.content_ref) or "", event.agent),
-            event.extra[ACT],
+            _told(act_of(event, "")),
         )
         for event in trace.events
         if is_edit_to_come(event) and ACT in event.extra
@@ -102,18 +106,22 @@ def carry_out(state: RunState, act: Act) -> None:
     """Write what a person does, and do it."""
     if act.do == "edit" and _agent_to_come(state, act.to) is not None:
         state.interventions[act.to] = Replace(act.to, act.text, "human")
-        state.live_edits[act.to] = act.id  # the event is written when it happens
+        state.live_edits[act.to] = _told(act)  # the event is written when it happens
         return
     _DO[act.do](state, act)
+
+
+def _told(act: Act) -> dict[str, str]:
+    """What an event says of the act it is."""
+    told = {ACT: act.id, DO: act.do, "by": act.by, "when": act.when}
+    return {name: value for name, value in told.items() if value}
 
 
 def _write(state: RunState, act: Act, *, to: str | None, why_not: str | None = None, **more: Any) -> Event:
     """The event of an act."""
     extra: dict[str, Any] = {}
     if act.id:
-        extra = {ACT: act.id, DO: act.do, **more}
-        if act.by:
-            extra["by"] = act.by
+        extra = {**_told(act), **more}
         if why_not is not None:
             extra["why"] = why_not
     return state.writer.emit_by(

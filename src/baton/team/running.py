@@ -83,7 +83,7 @@ class Run:
             perform=perform,
         )
         if recording is not None:
-            self.state.live_edits = {e: act for e, (_, act) in live_edits(recording.trace).items()}
+            self.state.live_edits = {e: told for e, (_, told) in live_edits(recording.trace).items()}
         self.budget = self.state.budget
         self.steering = steering
         """None: nobody is heard while it runs, but through `instruct`."""

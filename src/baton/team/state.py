@@ -100,8 +100,8 @@ class RunState:
         self.stopped = False
         self.paused = False
         """Whether a person holds everything back."""
-        self.live_edits: dict[str, str] = {}
-        """Events of `interventions` that a person edited while the run went on -> the act."""
+        self.live_edits: dict[str, dict[str, str]] = {}
+        """Events of `interventions` that a person edited while the run went on -> what is told of the act."""
         self.ready: deque[tuple[Agent, Any]] = deque()
         """Agents that can move, and what they are told."""
         self._waiters: dict[str, list[Agent]] = {}
@@ -286,7 +286,7 @@ class RunState:
         """Write that a person changed the agent's next event, and what that made void; or why it was left as it is."""
         extra: dict[str, Any] = {"edits": change.at, "invalidated": self.invalidated.get(change.at, [])}
         if change.at in self.live_edits:
-            extra |= {"act": self.live_edits[change.at], "do": "edit"}
+            extra |= self.live_edits[change.at]
         if why_not is not None:
             extra["why"] = why_not
         text = change.text if isinstance(change, Replace) else str(change.__struct_config__.tag)

@@ -205,6 +205,9 @@ class _Writer:
             words.append(f"confidence {sure:.3g}")
         if isinstance(level := event.extra.get("sandbox"), str):
             words.append(f"sandbox {shortened(level, _NAME_WIDTH)}")
+        if event.type == "human_intervention":
+            told = (event.extra.get("do"), event.extra.get("by"))
+            words += [shortened(word, _NAME_WIDTH) for word in told if isinstance(word, str)]
         if event.options is not None:
             words.append(f"of {len(event.options)}")
         if words:
