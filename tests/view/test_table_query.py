@@ -17,7 +17,7 @@ NOW = 1_800_000_000.0
 
 
 def line(name: str, **told: object) -> ListedTrace:
-    given = {"task": "shard-sum", "finished": True, "events": 10} | told
+    given = {"task": "shard-sum", "instance": "shard-sum/train/0", "finished": True, "events": 10} | told
     return ListedTrace(id=name, **given)  # type: ignore[arg-type]  # a test names them
 
 

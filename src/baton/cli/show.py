@@ -10,7 +10,7 @@ from baton.cli import add_trace
 from baton.cli.price_file import add_prices, prices_given
 from baton.errors import UsageError
 from baton.trace.formats import read_all
-from baton.trace.formats.recognition import opened_name
+from baton.trace.formats.recognition import kept_in, opened_name
 from baton.trace.trace import Trace, standing
 from baton.view.terminal.fitting import Line
 from baton.view.terminal.screen import columns, emit
@@ -51,15 +51,25 @@ def run(args: argparse.Namespace) -> int:
         prompts=args.prompts,
     )
     tree = page(trace, options)
-    lines: list[Line] = [*above(trace, prices_given(args)), *tree.lines, *below(trace, fold=options.fold)]
+    said = above(trace, prices_given(args), working=_is_at_work(args.path, trace))
+    lines: list[Line] = [*said, *tree.lines, *below(trace, fold=options.fold)]
     if tree.num_left_out:
-        said = f"{tree.num_left_out:,} of {count(tree.num_events, 'event')} left out."
+        left = f"{tree.num_left_out:,} of {count(tree.num_events, 'event')} left out."
         flags = (
             "--agent NAME for one agent" if args.events else "--events for all, --agent NAME for one agent"
         )
-        lines += [[], [(f"{said} Add {flags}, --depth N for deeper ones.", "dim")]]
+        lines += [[], [(f"{left} Add {flags}, --depth N for deeper ones.", "dim")]]
     emit(lines)
     return 0
+
+
+def _is_at_work(path: str, trace: Trace) -> bool:
+    """Whether its run goes on as one looks."""
+    if trace.finished or path == "-":
+        return False
+    from baton.compose.steering import is_at_work
+
+    return is_at_work(kept_in(path), trace.trace_id)
 
 
 def _find(path: str, trace_id: str | None) -> Trace | None:

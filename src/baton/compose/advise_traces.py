@@ -13,7 +13,7 @@ from statistics import median
 from msgspec import Struct
 
 from baton.trace.graph.arrays import Graph
-from baton.trace.graph.lineage import Lineage
+from baton.trace.graph.lineage import Lineage, who_acts
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 
@@ -48,7 +48,7 @@ def _dynamic(traces: Sequence[Trace]) -> Reading:
         return Reading(answer="yes", why=f"in {len(chosen)} of {_count(traces)} {by}")
     sizes: dict[str, set[int]] = {}
     for trace in traces:
-        sizes.setdefault(trace.header.task_id, set()).add(len({event.agent for event in trace.events}))
+        sizes.setdefault(trace.header.task_id, set()).add(len(who_acts(trace)))
     if any(len(size) > 1 for size in sizes.values()):
         return Reading(answer="yes", why="the number of agents differs between traces of one task")
     return Reading(answer="no", why="no policy spawns anybody; who is there was set up before")

@@ -29,6 +29,7 @@ from baton.learn.stage import failures
 from baton.tasks.game_task import GameTask
 from baton.tasks.task import Task
 from baton.team.protocol import Entry
+from baton.trace.graph.lineage import who_acts
 from baton.trace.notes import CHANNEL
 from baton.trace.outcome import cut_off, rule_settings
 from baton.trace.trace import Trace, is_fork
@@ -423,7 +424,7 @@ def _obstacle(recipe: Recipe, seen: SeenTeam) -> str | None:
 def credit_lines(method: str, seen: SeenTeam) -> list[str]:
     recipe = load(method)
     what = ", ".join(dict.fromkeys(part.estimator for part in recipe.credit))
-    agents = Counter(len({event.agent for event in trace.events}) for trace in seen.traces)
+    agents = Counter(len(who_acts(trace)) for trace in seen.traces)
     sizes = f"{min(agents)}" if len(agents) == 1 else f"{min(agents)} to {max(agents)}"
     lines = comment(f"Credit of the recipe {method} ({what}); teams here had {sizes} agents.")
     for part in recipe.credit:

@@ -30,6 +30,7 @@ from msgspec import Struct, structs
 
 from baton.errors import UsageError, nearest
 from baton.team.people import ACT, Act, Doing, RunStanding
+from baton.trace.formats.recognition import stores_in
 from baton.trace.formats.sqlite.store_read import TraceSummary, list_traces, read_store
 from baton.trace.notes import who
 from baton.trace.records import Event
@@ -344,6 +345,12 @@ async def carry(store: Path, trace_id: str, wish: Wish, seconds: float) -> dict[
     if event is not None:
         return {"state": "done", "event": event.id}
     return {"state": "stands" if wish.do == "edit" and not trace.finished else "kept"}
+
+
+def is_at_work(place: Path, trace_id: str) -> bool:
+    """Whether a run goes on in a store, or in one of a folder's."""
+    stores = stores_in(place) if place.is_dir() else [place]
+    return any((working := now(store)) is not None and trace_id in working.runs for store in stores)
 
 
 def standing_in(store: Path, trace_id: str) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ from baton.trace.provenance import Labels
 from baton.trace.records import Credit, Event
 from baton.trace.trace import Trace, meta_table
 from baton.trace.vocabulary import DECISIONS
+from baton.view.shared_memory import memory_said
 from baton.view.terminal.endings import why_ended
 from baton.view.text import count, duration, money, number, printable, shortened
 
@@ -44,7 +45,7 @@ class Sentence(Struct, frozen=True):
     """One thing that is to be said of a trace."""
 
     about: str
-    """ended, fork, time, cost, worth or wrong."""
+    """ended or now, fork, time, cost, worth or wrong."""
     pieces: tuple[Piece, ...]
 
     @property
@@ -58,12 +59,13 @@ def headline(
     prices: PriceTable | None = None,
     labels: Labels | None = None,
     losses: Sequence[tuple[str, float]] = (),
+    working: bool = False,
 ) -> list[Sentence]:
-    """What is to be said of a trace; why it ended comes first and is always there.
+    """What is to be said of a trace; why it ended, or how far it has come, is first and always there.
 
-    `losses`: event -> regret, where somebody solved the game that was played.
+    `losses`: event -> regret, where somebody solved the game that was played. `working`: its run goes on now.
     """
-    said = [Sentence("ended", _ended(trace))]
+    said = [Sentence("now" if working and not trace.finished else "ended", _ended(trace, working))]
     if changed := _changed(trace):
         said.append(Sentence("fork", tuple(changed)))
     parts: tuple[tuple[str, Callable[[], list[Piece]]], ...] = (
@@ -82,12 +84,12 @@ def headline(
     return said
 
 
-def _ended(trace: Trace) -> tuple[Piece, ...]:
+def _ended(trace: Trace, working: bool) -> tuple[Piece, ...]:
     try:
         event = final_event(trace) if trace.finished else max(trace.events, key=lambda e: e.seq, default=None)
     except TraceError:
         event = None
-    return (Piece(why_ended(trace), None if event is None else event.id),)
+    return (Piece(why_ended(trace, working=working), None if event is None else event.id),)
 
 
 def _changed(trace: Trace) -> list[Piece]:
@@ -211,6 +213,9 @@ def _link(event: Event) -> Piece:
 
 def titled(event: Event) -> str:
     """An event in a few words. A decision is named by what was chosen, and not by what was asked."""
+    memory = memory_said(event)
+    if memory is not None:
+        return f"{'write to' if event.type == 'message' else 'read'} {memory}"
     if event.type == "orchestrator_decision":
         chosen = _chosen_option(event)
         if chosen is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from baton.trace.graph.lineage import NO_EFFECT
+from baton.trace.graph.lineage import NO_EFFECT, NOT_BY_AGENTS
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 
@@ -17,6 +17,8 @@ class Lane(Struct, eq=False):
     """One agent's line of events."""
 
     agent: str
+    is_agent: bool = False
+    """Whether it is one: who was spawned, and who acts. A person who only steers is none."""
     role: str | None = None
     parent: str | None = None
     start: float = 0.0
@@ -28,7 +30,8 @@ class Lane(Struct, eq=False):
     events: list[Event] = []
     total_events: int = 0
     """Its own and of all agents below it."""
-    total_agents: int = 1
+    total_agents: int = 0
+    """It, where it is one, and all below it."""
 
 
 class Lanes:
@@ -44,6 +47,7 @@ class Lanes:
             done = event.t + (event.duration_s or 0.0)
             lane = self._lane(callers.get(event.id, event.agent), event.t)
             lane.events.append(event)
+            lane.is_agent = lane.is_agent or event.type not in NOT_BY_AGENTS
             lane.end = max(lane.end, done)
             if event.tokens is not None:
                 lane.tokens = (lane.tokens or 0) + event.tokens
@@ -51,6 +55,7 @@ class Lanes:
                 spawns.setdefault(event.to, event)
                 child = self._lane(event.to, done)
                 child.role = child.role or event.role
+                child.is_agent = True
             elif event.role is not None and lane.role is None:
                 lane.role = event.role
             elif event.type == "return":
@@ -62,7 +67,7 @@ class Lanes:
         self._link(spawns)
         if not trace.finished:
             for lane in self.lanes.values():
-                lane.ending = lane.ending or "unfinished"
+                lane.ending = lane.ending or ("unfinished" if lane.is_agent else None)
 
     def born(self, event: Event) -> Lane | None:
         """The agent that this event spawned."""
@@ -100,6 +105,7 @@ class Lanes:
                         stack.append(child)
         for lane in order:
             lane.total_events = len(lane.events)
+            lane.total_agents = int(lane.is_agent)
         for lane in reversed(order):
             if lane.parent is not None:
                 above = self.lanes[lane.parent]

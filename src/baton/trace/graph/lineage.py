@@ -22,7 +22,8 @@ from baton.trace.trace import Trace
 
 NO_EFFECT = frozenset({"failed", "invalid", "cancelled"})
 """Statuses of what was tried and never came about, such as a spawn or a delegation."""
-_NOT_BY_AGENTS = frozenset({"tool_result", "human_intervention"})
+NOT_BY_AGENTS = frozenset({"tool_result", "human_intervention"})
+"""Events that make nobody an agent: who has no others is a tool, or a person."""
 
 
 class Life(Struct, frozen=True, kw_only=True):
@@ -63,7 +64,7 @@ class Lineage:
         role: dict[str, str] = {}
         for event in events:
             kind, agent = event.type, event.agent
-            if kind in _NOT_BY_AGENTS:
+            if kind in NOT_BY_AGENTS:
                 if agent in first:
                     last[agent] = event
                 continue
@@ -144,6 +145,11 @@ class Lineage:
         for child in found:
             found.extend(self.lives[child].children)
         return tuple(found)
+
+
+def who_acts(trace: Trace) -> set[str]:
+    """Who did something that makes an agent, also where the lineage cannot be told."""
+    return {event.agent for event in trace.events if event.type not in NOT_BY_AGENTS}
 
 
 def in_seq_order(trace: Trace) -> Sequence[Event]:

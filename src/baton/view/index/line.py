@@ -5,6 +5,7 @@ None: not measured, or not read yet. Nothing of what was said is in it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,10 +14,11 @@ from msgspec import Struct
 from baton.errors import BatonError
 from baton.measure.metrics.scale import seconds_of, tokens_of
 from baton.trace.outcome import estimated_tokens, task_score, team_return
-from baton.trace.trace import Trace
+from baton.trace.trace import Trace, meta_table
 from baton.view.terminal.endings import ending
 
 Measured = Callable[[Trace], float | None]
+_INSTANCE = re.compile(r"(.+)/(?:train|test)/\d+", re.DOTALL)
 
 
 class ListedTrace(Struct, frozen=True, kw_only=True):
@@ -24,6 +26,8 @@ class ListedTrace(Struct, frozen=True, kw_only=True):
 
     id: str
     task: str
+    """Of which the instance is one of many; where nobody tells them apart, the instance."""
+    instance: str
     finished: bool
     events: int
     read: bool = True
@@ -60,7 +64,8 @@ def line_of(trace: Trace, regret: Measured | None = None, price: Measured | None
     score = _tried(task_score, trace)
     return ListedTrace(
         id=trace.trace_id,
-        task=trace.header.task_id,
+        task=task_of(trace.header.task_id, meta_table(trace.header, "run", "task").get("task")),
+        instance=trace.header.task_id,
         finished=trace.finished,
         events=len(trace.events),
         agents=1 + sum(e.type == "spawn" and e.status == "ok" for e in trace.events) if trace.events else 0,
@@ -78,6 +83,14 @@ def line_of(trace: Trace, regret: Measured | None = None, price: Measured | None
         step=step if type(step) is int and abs(step) < 2**53 else None,
         forked_from=forked if isinstance(forked, str) else None,
     )
+
+
+def task_of(instance: str, told: Any = None) -> str:
+    """The task that an instance is of: as the run tells, else as instances of Baton's own tasks are named."""
+    if isinstance(told, str) and told:
+        return told
+    named = _INSTANCE.fullmatch(instance)
+    return instance if named is None else named[1]
 
 
 def _tried(measured: Callable[[Trace], Any], trace: Trace) -> Any:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Final
@@ -25,8 +25,8 @@ from msgspec import Struct
 from baton.errors import UsageError, nearest
 
 TEXTS: Final = {
-    "trace": "id", "place": "place", "task": "task", "topology": "topology", "stop": "stop", "system": "system",
-    "policy": "policies", "fork": "forked_from", "label": "labels",
+    "trace": "id", "place": "place", "task": "task", "instance": "instance", "topology": "topology", "stop": "stop",
+    "system": "system", "policy": "policies", "fork": "forked_from", "label": "labels",
 }  # fmt: skip
 NUMBERS: Final = {
     "reward": "reward", "regret": "regret", "success": "success", "tokens": "tokens", "price": "price",
@@ -41,7 +41,7 @@ STATES: Final = {
     "estimated": "estimated = 1",
     "noted": "labels IS NOT NULL",
 }
-_WORDS = ("id", "task", "topology", "place", "policies")
+_WORDS = ("id", "instance", "task", "topology", "place", "policies")
 _TOKEN = re.compile(r'\s*(?:([()])|(-)(?=\S)|((?:"[^"]*(?:"|$)|[^\s()"])+))')
 _FIELD = re.compile(r"(\w+)(:|<=|>=|!=|=|<|>)(.*)", re.DOTALL)
 _NUMBER = re.compile(r"(-?(?:\d+(?:\.\d*)?|\.\d+)(?:e-?\d+)?)\s*([a-zµ]*)", re.IGNORECASE)
@@ -175,20 +175,29 @@ def _term(word: str, now: float) -> Condition:
 
 
 def _anywhere(text: str) -> Condition:
-    looked = " OR ".join(f"instr(fold({column}), ?)" for column in _WORDS)
-    return Condition(f"({looked})", (text.casefold(),) * len(_WORDS))
+    return _in_any("instr(fold({}), ?)", _WORDS, text.casefold())
+
+
+def _in_any(form: str, columns: Sequence[str], value: str) -> Condition:
+    """That it holds of one of these columns."""
+    looked = " OR ".join(form.format(column) for column in columns)
+    return Condition(f"({looked})", (value,) * len(columns))
 
 
 def _text(name: str, column: str, sign: str, text: str) -> Condition:
     if name == "label" and sign in ("=", "!="):  # a trace may have several
         inner = Condition(f"instr(char(10) || {column} || char(10), char(10) || ? || char(10))", (text,))
         return inner if sign == "=" else Condition(f"NOT ifnull({inner.sql}, 0)", inner.values)
+    columns = (
+        (column, "instance") if name == "task" else (column,)
+    )  # an instance is found under its task's column too
     if sign == ":":
-        return Condition(f"instr(fold({column}), ?)", (text.casefold(),))
+        return _in_any("instr(fold({}), ?)", columns, text.casefold())
     if sign == "=":
-        return Condition(f"{column} = ?", (text,))
+        return _in_any("{} = ?", columns, text)
     if sign == "!=":
-        return Condition(f"({column} IS NULL OR {column} != ?)", (text,))
+        inner = _in_any("{} = ?", columns, text)
+        return Condition(f"NOT ifnull({inner.sql}, 0)", inner.values)
     raise UsageError(f"{name} is text, which is not {sign} anything. Type: {name}:{text} or {name}={text}")
 
 

@@ -20,7 +20,7 @@ from baton.trace.formats.parquet.manifest import has_shards
 from baton.trace.formats.recognition import IMPORTED, SESSIONS, detect, stores_in
 from baton.trace.formats.sqlite.store_read import TraceSummary, is_store, list_traces, read_store
 from baton.trace.trace import Trace
-from baton.view.index.line import ListedTrace
+from baton.view.index.line import ListedTrace, task_of
 from baton.view.index.table import KnownLine
 
 SEALED = "sealed"  # the stamp of what does not change any more
@@ -199,7 +199,8 @@ def _read_file(path: Path) -> Iterator[Trace]:
 def _unread(summary: TraceSummary) -> ListedTrace:
     return ListedTrace(
         id=summary.trace_id,
-        task=summary.task_id,
+        task=task_of(summary.task_id),
+        instance=summary.task_id,
         finished=summary.finished,
         events=summary.num_events,
         read=False,

@@ -23,13 +23,13 @@ from baton.trace.records import ROUNDING
 from baton.view.index.line import ListedTrace
 from baton.view.index.query import COLUMNS, NUMBERS, Condition
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 FORKED: Final = "\0fork"
 """Stands for the file of what was made here and is kept by nobody: it goes when the viewer does."""
 _FIELDS: Final = tuple(field.name for field in structs.fields(ListedTrace))
 _KEPT_ORDERS = 16
 _HOMES_AT_ONCE = 5_000
-_TEXTS = ("id", "task", "stop", "topology", "system", "policies", "forked_from")
+_TEXTS = ("id", "task", "instance", "stop", "topology", "system", "policies", "forked_from")
 _CREATE = f"""
 CREATE TABLE IF NOT EXISTS lines (
   number INTEGER PRIMARY KEY, place TEXT NOT NULL, file TEXT NOT NULL, stamp TEXT NOT NULL, changed REAL, labels TEXT,

@@ -22,7 +22,8 @@ function roles(scene) {
   const { model } = scene;
   const all = model.agents.tokens.reduce((sum, tokens) => sum + (tokens ?? 0), 0);
   const rows = model.roles.map((role, k) => {
-    const lanes = model.agents.role.flatMap((one, lane) => (one === role ? [lane] : []));
+    const lanes = model.team.filter((lane) => model.agents.role[lane] === role);
+    if (!lanes.length) return null;
     const known = lanes.filter((lane) => model.agents.tokens[lane] !== null);
     const tokens = known.reduce((sum, lane) => sum + model.agents.tokens[lane], 0);
     const fill = h("i", { style: { width: `${all ? (tokens / all) * 100 : 0}%` } });
@@ -30,7 +31,7 @@ function roles(scene) {
     return h("tr", {}, h("td", {}, role === null ? "no role" : visible(role, 30), lanes.length > 1 ? h("span", { class: "muted" }, ` ×${number(lanes.length)}`) : null),
       h("td", { class: "bar-cell" }, known.length ? h("div", { class: "bar" }, fill) : null),
       h("td", { class: known.length ? "num" : "num none" }, known.length ? `${number(tokens)} tok` : "not measured"));
-  });
+  }).filter(Boolean);
   return h("section", {}, h("h3", {}, "The team"), h("table", { class: "tight" }, h("tbody", {}, rows.slice(0, 12))));
 }
 

@@ -14,7 +14,7 @@ const FIGURES = [
   ["reward", "reward", number, 1], ["success", "success", number, 1], ["regret", "regret", number, -1], ["tokens", "tokens", number, -1],
   ["price", "price", number, -1], ["seconds", "took", seconds, -1], ["agents", "agents", number, 0], ["events", "events", number, 0],
 ];
-const WORDS = [["place", "place"], ["task", "task"], ["topology", "topology"], ["stop", "why it ended"], ["policies", "policy"], ["step", "step"], ["forked_from", "fork of"]];
+const WORDS = [["place", "place"], ["task", "task"], ["instance", "instance"], ["topology", "topology"], ["stop", "why it ended"], ["policies", "policy"], ["step", "step"], ["forked_from", "fork of"]];
 
 export class ComparePage {
   constructor(host, params, context) {

@@ -27,6 +27,7 @@ export class Model {
     this.call = Int32Array.from(events.call);
     this.flags = Uint8Array.from(events.flags);
     this.lanes = this.agents.name.length;
+    this.team = [...Array(this.lanes).keys()].filter((lane) => this.agents.is_agent[lane]); // a person who steers has a lane, and is no agent
     this.timed = events.duration.some((value) => value !== null);
     this.end = Float64Array.from(this.t, (t, i) => t + (this.duration[i] || 0));
     this.endOfAll = this.end.reduce((most, one) => Math.max(most, one), 0);

@@ -75,7 +75,9 @@ export class NetworkView {
       const value = scene.colouring.shade ? scene.colouring.values[i] : NaN;
       if (!Number.isNaN(value)) link.worth = (link.worth ?? 0) + value;
     }
-    this.nodes = [...nodes.values()];
+    // Who is no agent is there where it spoke to somebody.
+    const linked = new Set([...links.values()].flatMap(({ source, target }) => [source, target]));
+    this.nodes = [...nodes.values()].filter(({ key, lanes }) => linked.has(key) || lanes.some((lane) => model.agents.is_agent[lane]));
     for (const node of this.nodes) {
       node.r = 12 + 1.5 * Math.sqrt(Math.min(900, node.lanes.length - 1));
       const old = before.get(node.key);

@@ -166,7 +166,7 @@ export function momentOf(scene) {
     if (type === "despawn" && model.to[i] >= 0) gone.add(model.to[i]);
     if (!Number.isNaN(model.tokens[i])) tokens = (tokens ?? 0) + model.tokens[i];
   }
-  const alive = [...latest].filter(([lane]) => !gone.has(lane));
+  const alive = [...latest].filter(([lane]) => !gone.has(lane) && model.agents.is_agent[lane]);
   return { t: at ? model.t[Math.min(at, model.n) - 1] : 0, alive, tokens };
 }
 

@@ -103,7 +103,7 @@ export class SummaryView {
         };
       }),
     ];
-    new Table(host, columns, { press: (lane) => this.scene.set({ selected: model.byLane[lane][0] ?? null }) }).set([...Array(model.lanes).keys()]);
+    new Table(host, columns, { press: (lane) => this.scene.set({ selected: model.byLane[lane][0] ?? null }) }).set(model.team);
   }
 
   decisions() {

@@ -5,7 +5,7 @@ import { ask, download, post } from "./source.js";
 import { count, number, seconds, visible } from "./text.js";
 
 const MOST = 400; // a longer list fits no address
-const BY = ["", "topology", "task", "place", "policy", "stop", "step", "system", "label"];
+const BY = ["", "topology", "task", "instance", "place", "policy", "stop", "step", "system", "label"];
 const FIGURES = [["reward"], ["regret"], ["success"], ["tokens"], ["price"], ["took", seconds], ["agents"], ["events"]];
 
 export class Chosen {

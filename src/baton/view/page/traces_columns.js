@@ -23,6 +23,7 @@ export function columnsOf(narrow) {
     { name: "trace", kind: "name", cell: (row) => h("a", { href: `#trace?${new URLSearchParams({ place: row.place, id: row.id })}`, title: visible(row.id, 400) }, visible(row.id, 60)) },
     words("place", "place", 34),
     words("task", "task", 34),
+    words("instance", "instance", 34),
     words("topology", "topology"),
     numeric("reward", "reward"),
     numeric("regret", "regret"),

@@ -35,7 +35,7 @@ export class TranscriptView {
 
   tools() {
     const { model } = this.scene;
-    const agents = [{ value: "", label: `all ${number(model.lanes)} agents` }, ...model.agents.name.map((name) => ({ value: name, label: visible(name, 60) }))];
+    const agents = [{ value: "", label: `all ${count(model.team.length, "agent")}` }, ...model.agents.name.map((name) => ({ value: name, label: visible(name, 60) }))];
     replace(this.bar,
       h("label", { class: "field" }, "of ", select("Agent", agents, this.agent, (agent) => {
         this.agent = agent;

@@ -55,7 +55,7 @@ export class SpawnTree {
         return [{ key, role, lanes: same.flatMap((lane) => [lane, ...model.below(lane)]), size: same.length, children: [] }];
       });
     };
-    const roots = grouped(model.roots, -1);
+    const roots = grouped(model.roots.filter((lane) => model.agents.is_agent[lane]), -1);
     const top = roots.length === 1 ? roots[0] : { lanes: [], children: roots, hidden: true };
     const root = d3.hierarchy(top);
     d3.tree().nodeSize([ROW, LEVEL]).separation((a, b) => (a.parent === b.parent ? 1 : 1.25))(root);

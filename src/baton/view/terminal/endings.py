@@ -20,12 +20,14 @@ _ERROR_CHARACTERS = 300
 _ENDING_CHARACTERS = 24
 
 
-def why_ended(trace: Trace) -> str:
-    """In a few words, why there is no more of a trace."""
+def why_ended(trace: Trace, *, working: bool = False) -> str:
+    """In a few words, why there is no more of a trace. `working`: its run goes on, so there will be."""
     if not trace.finished:
         if not trace.events:
-            return "unfinished: nothing has happened yet"
+            return f"{'under way' if working else 'unfinished'}: nothing has happened yet"
         last = max(trace.events, key=lambda event: event.seq)
+        if working:
+            return f"under way: the last event is {printable(last.id)}, at {moment(last.t)}"
         return f"unfinished: it breaks off after {printable(last.id)}, at {moment(last.t)}"
     end = _end(trace)
     if end is None:

@@ -18,18 +18,19 @@ _SHOWN = 12
 _SAID_ALREADY = {"tokens", "wall_clock_s", "messages", "tool_calls"}
 
 
-def above(trace: Trace, prices: PriceTable | None = None) -> list[Line]:
-    """Which trace this is, how large, and what it comes to."""
+def above(trace: Trace, prices: PriceTable | None = None, *, working: bool = False) -> list[Line]:
+    """Which trace this is, how large, and what it comes to. `working`: its run goes on now."""
+    working = working and not trace.finished
     size = scale(trace)
     title: Line = [
         (printable(trace.trace_id), "bold"),
         (f"  task {printable(trace.header.task_id)}  {size.topology}  ", ""),
-        ("finished", "green") if trace.finished else ("unfinished", "bold red"),
+        _standing(trace, working),
     ]
     lines = [title, [("  ".join(_counts(size)), "")], [("  ".join(_costs(size, lost_tokens(trace))), "")]]
-    forced = not trace.finished or "forced" in size.statuses
-    ended, *further_said = headline(trace, prices=prices)
-    lines.append([("ended  ", ""), (ended.text, "red" if forced else "")])
+    forced = not (trace.finished or working) or "forced" in size.statuses
+    ended, *further_said = headline(trace, prices=prices, working=working)
+    lines.append([(f"{ended.about}  ", ""), (ended.text, "red" if forced else "")])
     lines += [
         [(f"{one.about}  ", ""), (one.text, "red" if one.about == "wrong" else "")] for one in further_said
     ]
@@ -40,6 +41,12 @@ def above(trace: Trace, prices: PriceTable | None = None) -> list[Line]:
             said = "  ".join(f"{printable(key)} {number(value)}" for key, value in sorted(values.items()))
             lines.append([(f"{name}  {said}", "")])
     return [*lines, []]
+
+
+def _standing(trace: Trace, working: bool) -> tuple[str, str]:
+    if trace.finished:
+        return "finished", "green"
+    return ("under way", "bold green") if working else ("unfinished", "bold red")
 
 
 def _counts(size: Scale) -> list[str]:

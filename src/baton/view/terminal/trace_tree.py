@@ -19,6 +19,7 @@ from baton.trace.outcome import is_estimated
 from baton.trace.records import Call, Event, is_content_address
 from baton.trace.trace import Trace
 from baton.view.lanes import Lane, Lanes
+from baton.view.shared_memory import memory_said
 from baton.view.terminal.endings import reason_of
 from baton.view.terminal.fitting import Line
 from baton.view.terminal.prompts import call_rows
@@ -188,6 +189,8 @@ class _Writer:
             line.append((f" {shortened(event.tool, _NAME_WIDTH)}", "magenta"))
         if event.to:
             line.append((f" → {shortened(event.to, _NAME_WIDTH)}", "cyan"))
+        if (memory := memory_said(event)) is not None:
+            line.append((f" {'→' if event.type == 'message' else 'reads'} {memory}", "cyan"))
         after = self._after(event)
         taken = sum(len(text) for text, _ in (*line, *after))
         said = self._said(event, max(16, room - taken - 3)) if snippet else None

@@ -84,7 +84,7 @@ class Answers:
             "standing": lambda query: self.command.standing(_text(query, "place"), _text(query, "id")),
             "notes": lambda query: notes_of(self._path(query), _text(query, "id")),
             "transcript": self._transcript,
-            "headline": lambda query: told(self._of(query), self._attached),
+            "headline": self._headline,
             "cost": lambda query: price(self._of(query), self._attached.prices),
         }
 
@@ -98,7 +98,7 @@ class Answers:
             "trainings": lambda _query: _stamped([run_stamp(each.path) for each in self._all_training()]),
             "standing": lambda query: self.command.standing_stamp(_text(query, "place"), _text(query, "id")),
             "training": lambda query: run_stamp(self._training_place(query).path),
-            "trace": lambda query: self._library.stamp(_text(query, "place"), _text(query, "id")),
+            "trace": lambda query: self._stamp(query)["stamp"],
         }
 
     def stamp_of(self, name: str, query: Query) -> str:
@@ -189,6 +189,7 @@ class Answers:
 
     def _trace(self, query: Query) -> msgspec.Raw:
         trace, stamp = self._library.trace(_text(query, "place"), _text(query, "id"))
+        stamp += self._at_work(query)
         name = (_text(query, "place"), trace.trace_id, stamp)
         if name not in self._pictures:
             with no_collection():
@@ -197,7 +198,12 @@ class Answers:
         return self._pictures[name]
 
     def _stamp(self, query: Query) -> dict[str, Any]:
-        return {"stamp": self._library.stamp(_text(query, "place"), _text(query, "id"))}
+        stamp = self._library.stamp(_text(query, "place"), _text(query, "id"))
+        return {"stamp": stamp + self._at_work(query)}
+
+    def _at_work(self, query: Query) -> str:
+        """A run that dies writes nothing more, and is yet another than one that is at work."""
+        return " at work" if self.command.is_at_work(_text(query, "place"), _text(query, "id")) else ""
 
     def _diff(self, query: Query) -> dict[str, Any]:
         other, _ = self._library.trace(_text(query, "place2"), _text(query, "id2"))
@@ -213,6 +219,10 @@ class Answers:
     def _find(self, query: Query) -> dict[str, Any]:
         """Where words stand in what was said in one trace."""
         return {"hits": hits_in(self._of(query), matcher(_text(query, "words")))}
+
+    def _headline(self, query: Query) -> dict[str, Any]:
+        trace = self._of(query)
+        return told(trace, self._attached, working=bool(self._at_work(query)))
 
     def _where(self, query: Query) -> dict[str, Any]:
         return {"places": self._library.places_with(_text(query, "id"))}
@@ -276,10 +286,10 @@ def _stamped(content: Any) -> str:
     return blake2b(msgspec.json.encode(content), digest_size=8).hexdigest()
 
 
-def told(trace: Trace, attached: Attached) -> dict[str, Any]:
+def told(trace: Trace, attached: Attached, *, working: bool = False) -> dict[str, Any]:
     """The headline of a trace, its pieces with the rows of the events that they are about."""
     losses = [(loss["event"], loss["regret"]) for loss in regret(trace, attached).get("losses", ())]
-    said = headline(trace, prices=attached.prices, labels=attached.labels, losses=losses)
+    said = headline(trace, prices=attached.prices, labels=attached.labels, losses=losses, working=working)
     rows = trace.position
     return {
         "sentences": [

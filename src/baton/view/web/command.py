@@ -67,6 +67,10 @@ class Command:
         """Changes whenever that does."""
         return blake2b(msgspec.json.encode(self.standing(place, trace_id)), digest_size=8).hexdigest()
 
+    def is_at_work(self, place: str, trace_id: str) -> bool:
+        """Whether the run of a trace goes on as one looks."""
+        return steering.is_at_work(self._library.place(place).traces, trace_id)
+
     def steer(self, query: Mapping[str, str], wish: steering.Wish) -> dict[str, Any]:
         """Do something to a run, and say what came of it."""
         self._begun()

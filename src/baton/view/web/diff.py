@@ -32,6 +32,9 @@ _MOST_PAIRS = 4_000_000
 def compare(before: Trace, after: Trace) -> dict[str, Any]:
     """What changed between two traces. An event is named by its row in its own trace."""
     left, right = _by_agent(before), _by_agent(after)
+    agents = [
+        [name for name, lane in Lanes(trace).lanes.items() if lane.is_agent] for trace in (before, after)
+    ]
     same: list[tuple[int, int]] = []
     changed: list[tuple[int, int, list[str]]] = []
     removed: list[int] = []
@@ -57,8 +60,8 @@ def compare(before: Trace, after: Trace) -> dict[str, Any]:
         "changed": sorted(changed, key=lambda row: after.events[row[1]].seq),
         "removed": sorted(removed),
         "added": sorted(added),
-        "agents_removed": [agent for agent in left if agent not in right],
-        "agents_added": [agent for agent in right if agent not in left],
+        "agents_removed": [agent for agent in agents[0] if agent not in agents[1]],
+        "agents_added": [agent for agent in agents[1] if agent not in agents[0]],
         "deltas": _deltas(before, after),
     }
 

@@ -16,10 +16,12 @@ from baton.measure.metrics.scale import scale
 from baton.trace.graph.arrays import Graph
 from baton.trace.graph.timing import critical_path
 from baton.trace.outcome import final_event
+from baton.trace.records import Event
 from baton.trace.trace import Trace, meta_table
 from baton.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, STATUSES
 from baton.view.headline import titled
 from baton.view.lanes import Lane, Lanes
+from baton.view.shared_memory import memory_said
 from baton.view.web.worth import channels
 
 # Bits of `flags`.
@@ -111,6 +113,7 @@ def _agents(lanes: Sequence[Lane], number: dict[str, int]) -> dict[str, list[Any
     return {
         "name": [lane.agent for lane in lanes],
         "role": [lane.role for lane in lanes],
+        "is_agent": [lane.is_agent for lane in lanes],
         "parent": parents,
         "depth": depth,
         "start": [lane.start for lane in lanes],
@@ -137,10 +140,7 @@ def _events(
         "lane": [lane_of[id(event)] for event in events],
         "to": [-1 if event.to is None else number.get(event.to, -1) for event in events],
         "tool": [event.tool for event in events],
-        "chosen": [
-            titled(event)[:_MOST_CHOSEN] if event.type == "orchestrator_decision" else None
-            for event in events
-        ],
+        "chosen": [titled(event)[:_MOST_CHOSEN] if _is_named(event) else None for event in events],
         "tokens": [event.tokens for event in events],
         "propensity": [event.propensity for event in events],
         "call": [-1 if event.call is None else calls.get(event.call, -1) for event in events],
@@ -152,6 +152,11 @@ def _events(
             for event in events
         ],
     }
+
+
+def _is_named(event: Event) -> bool:
+    """Whether its title is more than what stands in the other columns."""
+    return event.type == "orchestrator_decision" or memory_said(event) is not None
 
 
 def _edges(trace: Trace, notes: list[str]) -> dict[str, list[int]]:
