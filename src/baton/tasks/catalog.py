@@ -21,6 +21,7 @@ from baton.tasks.game_task import GameTask
 from baton.tasks.inspection import Inspection
 from baton.tasks.jsonl import JsonlTask
 from baton.tasks.kuhn_poker import KuhnPoker
+from baton.tasks.needle import Needle
 from baton.tasks.reasoning import FAMILIES, ReasoningTask
 from baton.tasks.reasoning import PREFIX as REASONING
 from baton.tasks.shard_sum import ShardSum
@@ -102,6 +103,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     Inspection.name: Inspection,
     VotersTask.name: VotersTask,
     Formalise.name: Formalise,
+    Needle.name: Needle,
     JsonlTask.name: JsonlTask,
     **{f"{PREFIX}{name}": _game(name) for name in GAMES},
     **{f"{REASONING}{name}": _reasoning(name) for name in FAMILIES},
