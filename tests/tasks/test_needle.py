@@ -10,7 +10,7 @@ import pytest
 
 from baton.cli import main
 from baton.errors import UsageError
-from baton.tasks.needle import NOTHING, QUIET, Needle, answer_of, facts, found_in, part, reports_in
+from baton.tasks.needle import LETTERS, NOTHING, QUIET, Needle, answer_of, facts, found_in, part, reports_in
 from baton.testing import check_task
 from baton.trace.formats import read
 
@@ -23,6 +23,8 @@ def test_the_task_keeps_its_contract() -> None:
 def test_one_shard_holds_the_fact_and_splits_share_none() -> None:
     assert not set(facts("train")) & set(facts("test"))
     assert len(facts("train")) + len(facts("test")) == 260
+    assert {n for _, n in facts("test")} == {n for _, n in facts("train")} == set(range(10))
+    assert {letter for letter, _ in facts("test")} == {letter for letter, _ in facts("train")} == set(LETTERS)
     for split in ("train", "test"):
         for seed in range(40):
             one = Needle(num_shards=5, per_shard=3).instance(seed, split)  # type: ignore[arg-type]

@@ -32,14 +32,19 @@ NOTHING: Final = "nothing"
 """The team's answer where no worker reported anything."""
 WORKER: Final = f"Return the number that goes with the letter, or {QUIET}."
 _REPORT = re.compile(r"([1-9]\d{0,6}) (\S+)")
-_TEST_EVERY = 5
+_TEST_EVERY, _SPREAD = 5, 3
 _MOST = 1_000_000
 
 
 def facts(split: Split) -> list[tuple[str, int]]:
     """What may be asked for: a letter and its number."""
-    every = [(letter, number) for letter in LETTERS for number in range(NUMBERS)]
-    return [fact for place, fact in enumerate(every) if (place % _TEST_EVERY == 0) == (split == "test")]
+    return [
+        (letter, number)
+        for place, letter in enumerate(LETTERS)
+        for number in range(NUMBERS)
+        # Spread, so that every letter and every number is asked for in both.
+        if ((_SPREAD * place + number) % _TEST_EVERY == 0) == (split == "test")
+    ]
 
 
 class Needle(Task):
@@ -150,7 +155,8 @@ def found_in(told: str) -> str:
     if asked is None:
         return QUIET
     words = asked[2].split()
-    return dict(zip(words[::2], words[1::2], strict=False)).get(asked[1], QUIET)
+    listed: dict[str, str] = dict(zip(words[::2], words[1::2], strict=False))
+    return listed.get(asked[1], QUIET)
 
 
 def reports_in(answer: str) -> dict[int, str] | None:
