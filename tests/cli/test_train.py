@@ -106,7 +106,8 @@ def test_the_viewer_forks_a_trace_of_training_by_the_runs_checkpoint(trained: Pa
     reply = page.post(f"/api/fork?place={place}&id={trace.trace_id}", headers=headers, content=body).json()
     assert "error" not in reply, reply
     assert reply["id"] != trace.trace_id
-    assert reply["id"] in {row["id"] for row in page.get(f"/api/rows?place={place}").json()["rows"]}
+    found = page.get("/api/table", params={"q": "is:fork", "place": place}).json()
+    assert reply["id"] in {row["id"] for row in found["rows"]}
 
 
 def test_a_run_stands_for_its_traces(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,10 +97,10 @@ def test_a_run_and_the_list_of_places(tmp_path: Path, trace: Trace) -> None:
 def test_what_cannot_be_watched_is_said(tmp_path: Path, trace: Trace) -> None:
     write(trace, tmp_path / "team.jsonl")
     with served(tmp_path / "team.jsonl") as port:
-        for name, said in (("trase?place=x", "cannot be watched"), ("rows?place=other", "no place")):
+        for name, said in (("trase?place=x", "cannot be watched"), ("training?place=other", "no place")):
             with Listener(port, name) as page:
                 assert said in page.next()["error"]
-        for topics in ([], [f"rows?place={n}" for n in range(MOST_WATCHED + 1)]):
+        for topics in ([], [f"training?place={n}" for n in range(MOST_WATCHED + 1)]):
             with Listener(port, *topics) as page:
                 assert page.reply.status == 400
                 assert "to watch" in json.loads(page.reply.read())["error"]
@@ -129,5 +129,5 @@ def test_many_listeners_are_one_look() -> None:
 
     glances = Glances(stamp_of)
     for _ in range(50):
-        assert glances.look(["rows?place=a%20b"]) == [{"topic": "rows?place=a%20b", "stamp": "a b"}]
+        assert glances.look(["trace?place=a%20b"]) == [{"topic": "trace?place=a%20b", "stamp": "a b"}]
     assert len(looked) < 50

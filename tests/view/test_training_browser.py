@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browsing import PHONE, SHOTS, WIDE, Site, Tab, leads_to, says, shows, until
+from browsing import PHONE, SHOTS, WIDE, Site, Tab, expect, has, leads_to, says, shows, until
 from viewer_runs import trainings
 
 
@@ -19,7 +19,7 @@ def site(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Si
     made.close()
 
 
-ROWS = "#report-traces tbody tr"
+ROWS = "#report-traces .grid tr.press"
 LINES = "figure >> nth=0 >> path.line"
 
 
@@ -32,12 +32,50 @@ class TestPages:
     def test_from_a_step_of_a_curve_to_its_traces(self, tab: Tab, site: Site) -> None:
         page = tab.open(site.page("place", "one"))
         page.locator("#report-learning rect.hover[data-step='2']").first.click()
-        leads_to(page, "step=2")
+        leads_to(page, "q=step%3D2")
         shows(page, ROWS, 2)
         page.reload()
         shows(page, ROWS, 2)
-        page.fill("#report-traces input[aria-label=Step]", "")
+        page.locator("#report-learning rect.hover[data-step='3']").first.click()
+        leads_to(page, "q=step%3D3")
+        shows(page, ROWS, 2)
+        page.fill("#report-traces input.query", "")
         until(page, f"document.querySelectorAll('{ROWS}').length > 8")
+
+    def test_the_traces_of_a_run_are_the_one_table_and_what_is_chosen_is_in_the_address(
+        self, tab: Tab, site: Site
+    ) -> None:
+        page = tab.open(site.page("place", "one"))
+        says(page, "#report-traces [data-complete]", "12")
+        page.click("#report-traces .grid th >> text=reward")
+        has(page, "#report-traces .grid th:has-text('reward')", "aria-sort", "descending")
+        page.fill("#report-traces input.query", "trace:before- reward>0")
+        page.keyboard.press("Enter")
+        says(page, "#report-traces [data-complete]", "of 12")
+        leads_to(page, "sort=-reward")
+        page.locator(f"{ROWS} input").first.check()
+        says(page, "#report-traces .chosen b", "1 ticked")
+        page.click("#report-traces .chosen button:has-text('measure')")
+        page.wait_for_selector("#report-traces .measures table")
+        page.click("#report-traces summary:has-text('columns')")
+        page.locator("#report-traces .ticks label", has_text="policy").locator("input").check()
+        page.wait_for_selector("#report-traces th >> text=policy")
+        other = tab.another()
+        other.goto(page.url)
+        says(other, "#report-traces .chosen b", "1 ticked")
+        says(other, "#report-traces [data-complete]", "of 12")
+        other.wait_for_selector("#report-traces th >> text=policy")
+        other.wait_for_selector("#report-traces .measures table")
+        has(other, "#report-traces .grid th:has-text('reward')", "aria-sort", "descending")
+        expect(other.locator("#report-traces input.query")).to_have_value("trace:before- reward>0")
+        other.fill("#report-traces input.query", "trace:nothing-like-it")
+        says(other, "#report-traces .grid", "No trace fits.")
+
+    def test_a_step_is_pressed_in_the_table(self, tab: Tab, site: Site) -> None:
+        page = tab.open(site.page("place", "one"))
+        page.locator(f"{ROWS} >> nth=0 >> td.num button").first.click()
+        leads_to(page, "q=step%3D")
+        shows(page, ROWS, 2)
 
     def test_runs_are_overlaid_and_lead_to_their_traces(self, tab: Tab, site: Site) -> None:
         page = tab.open(f"{site.address}#runs")
@@ -50,7 +88,7 @@ class TestPages:
         page.locator("rect.hover[data-step='3']").first.click()
         page.locator("p.hint button", has_text="three").click()
         leads_to(page, "#place")
-        leads_to(page, "step=3")
+        leads_to(page, "q=step%3D3")
         shows(page, ROWS, 2)
 
     @pytest.mark.skipif(SHOTS is None, reason="BATON_SCREENSHOTS says where pictures go")

@@ -35,7 +35,6 @@ class _Reading:
         self.goal = ""
         self.left = 0
         self.problem: str | None = None
-        self.error: BatonError | None = None
         self.noted = ""
 
 
@@ -71,19 +70,16 @@ class Filler:
             while time.monotonic() < end and not (self._seen >= mine and self._done(place)):
                 self._turn.wait(max(0.0, end - time.monotonic()))
 
-    def told(self, place: str) -> tuple[bool, BatonError | None]:
-        """Whether all of a place has been read, and what went wrong."""
-        reading = self._readings.get(place)
-        return (reading is not None and reading.work is None), (reading.error if reading else None)
-
-    def progress(self) -> dict[str, Any]:
-        """How far it is, and which places cannot be read."""
-        readings = list(self._readings.values())
+    def progress(self, place: str | None = None) -> dict[str, Any]:
+        """How far it is, and which places cannot be read; of all, or of one place."""
+        readings = [one for one in list(self._readings.values()) if place in (None, one.place.key)]
         return {
             "places": len(readings),
             "reading": sum(one.work is not None for one in readings),
             "left": sum(one.left for one in readings),
-            "complete": self._seen > 0 and all(one.work is None for one in readings),
+            "complete": self._seen > 0
+            and all(one.work is None for one in readings)
+            and bool(readings or not place),
             "problems": [{"place": one.place.key, "why": one.problem} for one in readings if one.problem],
         }
 
@@ -154,7 +150,7 @@ class Filler:
             now = place_stamp(place.traces)
             if reading.work is None and now != reading.stamp:
                 known = self.index.known(place.key)
-                reading.goal, reading.problem, reading.error = now, None, None
+                reading.goal, reading.problem = now, None
                 reading.work = lots(place.traces, known, self.line_of)
             self._take_labels(reading)
         except BatonError as error:
@@ -193,4 +189,4 @@ class Filler:
 
     def _failed(self, reading: _Reading, error: BatonError) -> None:
         reading.work, reading.left, reading.stamp = None, 0, reading.goal
-        reading.error, reading.problem = error, str(error)
+        reading.problem = str(error)

@@ -187,13 +187,6 @@ class TraceIndex:
                     found.setdefault(place, {})[name] = file
         return found
 
-    def of_place(self, place: str) -> list[ListedTrace]:
-        """The lines of one place, in the order they were first seen."""
-        sql = f"SELECT {', '.join(_FIELDS)} FROM lines WHERE place = ? ORDER BY number"
-        with self._lock:
-            rows = self._db.execute(sql, (place,)).fetchall()
-        return [ListedTrace(**_typed(dict(zip(_FIELDS, row, strict=True)))) for row in rows]
-
     def places_with(self, trace_id: str) -> list[str]:
         with self._lock:
             found = self._db.execute("SELECT place FROM lines WHERE id = ? ORDER BY place", (trace_id,))

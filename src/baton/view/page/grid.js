@@ -9,8 +9,8 @@ const AHEAD = 3; // blocks that are asked for before they are scrolled to, and o
 
 export class Grid {
   // load(from, rows) -> {rows, total}; columns: {name, title, cell(row), numeric, sorts}; told(what load gave), if still wanted
-  constructor(host, { label, load, told = () => {}, press, order, tick, moved, rowHeight = 30 }) {
-    Object.assign(this, { load, told, press, order, tick, moved, rowHeight, label });
+  constructor(host, { label, load, told = () => {}, press, order, tick, moved, empty = "Nothing here.", rowHeight = 30 }) {
+    Object.assign(this, { load, told, press, order, tick, moved, empty, rowHeight, label });
     this.columns = [];
     this.sort = "";
     this.total = 0;
@@ -150,6 +150,7 @@ export class Grid {
     const last = Math.min(this.total, first + this.visible());
     const rows = [];
     for (let at = first; at < last; at++) rows.push(this.line(at));
+    if (!this.total && this.blocks.size) rows.push(h("tr", { class: "nothing", role: "row" }, h("td", { role: "gridcell", colspan: this.columns.length }, this.empty)));
     const focused = this.body.contains(document.activeElement) && !document.activeElement.matches("input, button, a");
     const whole = this.total * this.rowHeight <= MOST_PX;
     const top = whole ? first * this.rowHeight : Math.min(this.box.scrollTop, this.height() - rows.length * this.rowHeight);

@@ -15,15 +15,15 @@ export class PlacePage {
   async open() {
     const known = this.context.setup.places.find((place) => place.key === this.place);
     if (known?.training) return this.show(new RunPage(this.host, this.params, this.context));
-    const { rows, complete, problem } = await ask("rows", { place: this.place, most: 2 });
-    if (problem && !rows.length) throw new Error(problem);
-    if (complete && rows.length === 1) {
+    const { rows, total, progress } = await ask("table", { q: term("place", this.place), place: this.place, rows: 1 });
+    if (progress.problems.length && !total) throw new Error(progress.problems[0].why);
+    if (progress.complete && total === 1) {
       history.replaceState(null, "", `#trace?${new URLSearchParams({ place: this.place, id: rows[0].id })}`);
       dispatchEvent(new HashChangeEvent("hashchange"));
       return undefined;
     }
     const heading = h("h1", { class: "place-name" }, visible(this.place, 100));
-    return this.show(new TracesTable(this.host, this.params, this.context, { fixed: term("place", this.place), heading }));
+    return this.show(new TracesTable(this.host, this.params, this.context, { place: this.place, heading }));
   }
 
   show(page) {

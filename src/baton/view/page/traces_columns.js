@@ -33,7 +33,7 @@ export function columnsOf(narrow) {
     numeric("took", "seconds", seconds),
     numeric("agents", "agents"),
     numeric("events", "events"),
-    numeric("step", "step"),
+    numeric("step", "step", (value) => h("button", { class: "link quiet", title: "Only these (with Shift: all but these)", on: { click: (event) => narrow(term("step", value), event.shiftKey) } }, number(value))),
     { ...words("stop", "stop"), title: "why it ended" },
     { name: "when", numeric: true, cell: (row) => (row.changed === null ? null : h("span", { title: new Date(row.changed * 1000).toLocaleString() }, ago(Date.now() / 1000 - row.changed))) },
     words("policy", "policies", 30),
@@ -53,11 +53,20 @@ export function term(name, value) {
   return /^[\p{L}\p{N}_./:~#@+-]+$/u.test(text) && !["none", "any"].includes(text) ? `${name}=${text}` : `${name}="${text}"`;
 }
 
+// A query without its terms that say what a column is.
+export function without(query, name) {
+  return termsOf(query).filter((each) => !each.startsWith(`${name}=`)).join(" ");
+}
+
+function termsOf(query) {
+  return query.match(/(?:[^\s"]|"[^"]*")+/g) ?? [];
+}
+
 // A query with one more term, or without it where it is there.
 export function narrowed(query, one, away) {
   const wanted = away ? `-${one}` : one;
   const other = away ? one : `-${one}`;
-  const terms = query.match(/(?:[^\s"]|"[^"]*")+/g) ?? [];
+  const terms = termsOf(query);
   const kept = terms.filter((each) => each !== wanted && each !== other);
   const either = kept.some((each) => each.toLowerCase() === "or");
   const rest = either ? `(${kept.join(" ")})` : kept.join(" ");

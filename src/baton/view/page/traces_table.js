@@ -5,12 +5,13 @@ import { h, replace, say } from "./dom.js";
 import { Grid } from "./grid.js";
 import { watch } from "./live.js";
 import { Chosen } from "./traces_chosen.js";
-import { USUAL, columnsOf, narrowed } from "./traces_columns.js";
+import { USUAL, columnsOf, narrowed, term, without } from "./traces_columns.js";
 import { Side } from "./traces_side.js";
 import { ask } from "./source.js";
 import { number, visible } from "./text.js";
 
 const TYPED_MS = 250;
+const NARROW_PX = 760; // there the filters lie over the rows
 const AT_MOST_EVERY_MS = 900; // while traces are read the table changes all the time
 const HELP = [
   ["shard swarm", "both words in the name, task, topology, place or policy"],
@@ -23,13 +24,17 @@ const HELP = [
 ];
 
 export class TracesTable {
-  constructor(host, params, context, { fixed = "", heading = null } = {}) {
-    Object.assign(this, { host, context, fixed });
+  // place: of one place alone; columns and sort: what is shown of it unless the address says otherwise; side: with filters
+  constructor(host, params, context, { place = null, heading = null, columns = null, sort = "-when", side = innerWidth > NARROW_PX } = {}) {
+    Object.assign(this, { host, context, place });
+    this.fixed = place === null ? "" : term("place", place);
+    this.usual = columns ?? USUAL.filter((name) => !(place !== null && name === "place"));
+    this.usualSide = side;
     this.query = params.get("q") ?? "";
-    this.sort = params.get("sort") ?? "-when";
+    this.sort = params.get("sort") ?? sort;
     this.shown = (params.get("columns") ?? "").split(",").filter(Boolean);
     this.at = Math.max(0, Number.parseInt(params.get("at") ?? "0", 10) || 0);
-    this.sideOpen = params.get("side") !== "off";
+    this.sideOpen = params.has("side") ? params.get("side") !== "off" : side;
     this.version = null; // of the rows that are there
     this.all = columnsOf((one, away) => this.narrow(one, away));
     this.chosen = new Chosen(params, context, {
@@ -74,7 +79,8 @@ export class TracesTable {
       h("div", { class: "beside" }, this.side, rows)));
     this.grid = new Grid(rows, {
       label: "Traces",
-      load: (from, rows) => ask("table", { q: this.whole(), sort: this.sort, from, rows }),
+      empty: "No trace fits.",
+      load: (from, rows) => ask("table", { q: this.whole(), sort: this.sort, from, rows, ...(this.place === null ? {} : { place: this.place }) }),
       told: (found) => this.tell(found),
       press: (row) => row && this.context.go("trace", { place: row.place, id: row.id }),
       order: (column, way) => this.order(column, way),
@@ -98,7 +104,7 @@ export class TracesTable {
   }
 
   names() {
-    return this.shown.length ? this.shown : USUAL.filter((name) => !(this.fixed && name === "place"));
+    return this.shown.length ? this.shown : this.usual;
   }
 
   columns() {
@@ -119,7 +125,7 @@ export class TracesTable {
     this.sideOpen = on;
     this.side.hidden = !on;
     this.toggle.setAttribute("aria-pressed", String(on));
-    if (told) this.context.remember({ side: on ? null : "off" });
+    if (told) this.context.remember({ side: on === this.usualSide ? null : on ? "on" : "off" });
   }
 
   tell({ total, of, progress, version }) {
@@ -189,6 +195,12 @@ export class TracesTable {
     this.input.value = narrowed(this.query, one, away);
     this.step();
     say(`Filter: ${this.input.value || "none"}`);
+  }
+
+  // Those that have one value in a column, whichever they had to have before.
+  only(name, value) {
+    this.input.value = `${without(this.query, name)} ${term(name, value)}`.trim();
+    this.step();
   }
 
   order({ name, numeric }, way) {

@@ -7,6 +7,7 @@ import { made } from "./report.js";
 import { ask } from "./source.js";
 import { Table } from "./table.js";
 import { number, visible } from "./text.js";
+import { term } from "./traces_columns.js";
 
 const MOST = 8;
 
@@ -83,7 +84,7 @@ export class TrainingsPage {
   }
 
   toTraces(key) {
-    this.context.go("place", { place: key, step: this.step });
+    this.context.go("place", { place: key, q: term("step", this.step) });
   }
 
   tell() {

@@ -61,7 +61,6 @@ class Answers:
         self.command = Command(library, attached.command)
         self._questions: dict[str, Callable[[Query], Any]] = {
             "setup": self._setup,
-            "rows": self._rows,
             "training": self._training,
             "trace": self._trace,
             "stamp": self._stamp,
@@ -92,7 +91,6 @@ class Answers:
             "table": self.table.stamp,
             "search": self.table.search_stamp,
             "places": lambda _query: _stamped(self._setup({})["places"]),
-            "rows": lambda query: self._library.rows_stamp(_text(query, "place")),
             "live": lambda _query: self.command.live_stamp(),
             "notes": lambda query: Notebook(self._path(query)).stamp(),
             "trainings": lambda _query: _stamped([run_stamp(each.path) for each in self._all_training()]),
@@ -159,15 +157,6 @@ class Answers:
             "fork": self._attached.fork is not None,
             "steer": self.command.allowed,
         }
-
-    def _rows(self, query: Query) -> dict[str, Any]:
-        rows, complete, problem = self._library.rows(_text(query, "place"))
-        if "most" in query:
-            rows = rows[: _number(query, "most")]
-        stamp = _stamped([rows, complete, problem])
-        if query.get("stamp") == stamp:  # a page that asks every other second need not get it all again
-            return {"stamp": stamp, "unchanged": True}
-        return {"rows": rows, "complete": complete, "problem": problem, "stamp": stamp}
 
     def _training(self, query: Query) -> dict[str, Any]:
         return run_answer(self._training_place(query).path, query.get("stamp", ""))

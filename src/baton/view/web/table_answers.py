@@ -50,16 +50,19 @@ class TableAnswers:
         )
 
     def window(self, query: Query) -> dict[str, Any]:
-        """Some rows of what a query finds, in its order, and how many there are."""
-        self._library.filler.look(None, _PATIENCE_SECONDS)
+        """Some rows of what a query finds, in its order, and how many there are. `place`: nobody looks at others."""
+        place = query.get("place") or None
+        if place is not None:
+            self._library.place(place)  # says so where there is none
+        self._library.filler.look(place, _PATIENCE_SECONDS)
         index, where = self._library.index, selection(query)
         order = index.order(where, query.get("sort", ""))
         start, rows = _whole(query, "from", 0), min(_MOST_ROWS, _whole(query, "rows", 100))
         return {
             "total": len(order),
-            "of": index.count(Condition("1")),
+            "of": index.count(Condition("1") if place is None else Condition("place = ?", (place,))),
             "rows": index.lines(order[start : start + rows]),
-            "progress": self._library.filler.progress(),
+            "progress": self._library.filler.progress(place),
             "version": index.version,
         }
 

@@ -75,25 +75,6 @@ class Library:
     def filler(self) -> Filler:
         return self._tables()[1]
 
-    def rows(self, key: str) -> tuple[list[ListedTrace], bool, str | None]:
-        """Lines about all traces of a place, forks made here included; whether all have been read; what went wrong."""
-        place = self.place(key)
-        if place.training and not place.has_traces:  # it has only just begun
-            return [], True, None
-        self.filler.look(key, _PATIENCE_SECONDS)
-        found = self.index.of_place(key)
-        complete, error = self.filler.told(key)
-        if error is not None and not found:
-            raise error
-        return found, complete, None if error is None else str(error)
-
-    def rows_stamp(self, key: str) -> str:
-        """Changes whenever the lines about a place may have."""
-        place = self.place(key)
-        self.filler.look()
-        there = place_stamp(place.traces) if place.has_traces else "empty"
-        return f"{self.filler.told(key)[0]} {self.index.version} {there}"
-
     def every(self, numbers: Sequence[int]) -> Iterator[tuple[str, Trace] | tuple[str, str]]:
         """The traces of these lines of the index, place by place; of what cannot be read, the place and why."""
         for key, wanted in self.index.homes(numbers).items():
