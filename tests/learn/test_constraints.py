@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 from small_run import small
 
@@ -128,6 +130,37 @@ def test_a_price_rises_over_the_limit_and_falls_under_it() -> None:
     fixed = Dual(ConstraintPart(cost="game", limit=0.0, rate=0.0, start=2.0))
     fixed.observe([9.0])
     assert fixed.price == 2.0, "a fixed penalty"
+
+
+def test_a_part_in_proportion_asks_for_more_at_once_and_for_less_as_soon() -> None:
+    dual = Dual(ConstraintPart(cost="game", limit=0.5, rate=0.1, start=1.0, proportional=2.0, most=2.0))
+    dual.observe([1.0])
+    assert (dual.held, dual.price) == pytest.approx((1.05, 2.0)), "1.05 + 2 x 0.5, and never more than `most`"
+    dual.observe([0.25])
+    assert (dual.held, dual.price) == pytest.approx((1.025, 0.525))
+    again = Dual(dual.part)
+    again.load_state_dict(dual.state_dict())
+    for each in (dual, again):
+        each.observe([0.75])
+    assert again.price == dual.price
+    old = Dual(dual.part)
+    old.load_state_dict({"price": 1.5, "mean": 0.5})  # kept before there was such a part
+    assert old.held == 1.5
+
+
+@given(
+    costs=st.lists(st.floats(0.0, 2.0), min_size=1, max_size=50),
+    rate=st.floats(0.01, 0.2),
+    limit=st.floats(0.0, 2.0),
+)
+def test_a_price_goes_only_as_far_as_is_paid_for_over_the_limit(
+    costs: list[float], rate: float, limit: float
+) -> None:
+    """What was over the limit, summed over the steps, is (price at the end - at the start) / rate."""
+    dual = Dual(ConstraintPart(cost="game", limit=limit, rate=rate, start=50.0))
+    for cost in costs:
+        dual.observe([cost])
+    assert math.fsum(cost - limit for cost in costs) == pytest.approx((dual.price - 50.0) / rate, abs=1e-6)
 
 
 def test_dual_ascent_finds_the_price_of_a_problem_with_a_known_one() -> None:

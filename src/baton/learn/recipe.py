@@ -153,6 +153,8 @@ class ConstraintPart(_Part, frozen=True, kw_only=True):
     """The mean over rollouts that is allowed."""
     rate: NotNegative = 0.5
     """How fast the price moves, in units of reward by cost and step; 0: it stays at `start`, a fixed penalty."""
+    proportional: NotNegative = 0.0
+    """What is added to the price for each unit that the mean cost is over the limit now, and taken off if it is under."""
     start: NotNegative = 0.0
     """The price before the first step."""
     most: Positive = 100.0
