@@ -21,9 +21,9 @@ the same with one of them or both put right, on seeds of their own (200 to 209):
 values           later choices are valued as they are now (table_policy, `backup = "policy"`). What was known of an
                  option that is not tried any more was earned under later choices that have been unlearned since: "let
                  it be checked" was long known as worse than it is
-price            the price moves twice as fast and has a part in proportion to what is over the limit now (`smooth` 0.9).
-                 By its rate alone a price that has 0.9 to go at a rate of 0.05 is paid for by 18 attacks over the limit,
-                 summed over the updates, whatever is learned: 0.06 at each of 300
+price            the price moves twice as fast and has a part in proportion to what is over the limit now, both by an
+                 average over updates (`smooth` 0.9). By its rate alone a price that has 0.9 to go at a rate of 0.05 is
+                 paid for by 18 attacks over the limit, summed over 300 updates, whatever is learned: 0.06 at each
 
 Protocol, written before those seeds were run: the rate and the part in proportion were chosen on seeds 0 to 3, of seven
 settings at the limit of 0.1 and of others under the shield, by how near the limit is and then by the return. The arms

@@ -28,6 +28,8 @@ from baton.trace.outcome import task_return
 from baton.trace.recorded_agent import RecordedAgent
 from baton.trace.recorder import Recorder
 from baton.trace.trace import Trace
+from baton.view.report.run_figures import read_run, standings
+from baton.view.terminal.training_result import standing_table, told_limits
 
 SMALL = (
     "policies.main.tiny.width=32", "policies.main.tiny.layers=1", "policies.main.tiny.heads=2",
@@ -226,6 +228,23 @@ def test_charges_stay_with_the_traces_of_a_run(tmp_path: Path, first_weights: No
     charged = math.fsum(charge.value for trace in kept for charge in trace.charges)
     assert charged / len(kept) == pytest.approx(line["constraints"]["game"]["mean"])
     assert line["return"]["mean"] == pytest.approx(sum(map(task_return, kept)) / len(kept))
+    evals = {each["who"]: each for each in read_lines(tmp_path / "run" / "evals.jsonl")}
+    count = make_cost("game", {}, "here")
+    before = [t for t in read_all(tmp_path / "run") if t.trace_id.startswith("before-")]
+    told = evals["untrained"]["constraints"]["game"]
+    assert told["mean"] == pytest.approx(sum(len(count(t)) for t in before) / 4), "all four are kept"
+    assert (told["limit"], told["price"]) == (0.1, 1.0)
+    within = evals["optimum-within-limits"]
+    assert within["return"]["mean"] == pytest.approx(1.782, abs=1e-3)
+    assert within["constraints"]["game"]["mean"] == pytest.approx(0.1)
+    shown = "".join(
+        text for line in standing_table(standings(read_run(tmp_path / "run"))) for text, _ in line
+    )
+    assert "cost game" in shown
+    assert "optimum within limits" in shown
+    assert told_limits(line) == [f"game {line['constraints']['game']['mean']:.3f} of 0.100 (price 1.000)"], (
+        "the price of the step, not of the one after"
+    )
 
 
 def test_what_is_credited_is_the_return_less_the_price(first_weights: None) -> None:

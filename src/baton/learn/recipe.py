@@ -154,7 +154,7 @@ class ConstraintPart(_Part, frozen=True, kw_only=True):
     rate: NotNegative = 0.5
     """How fast the price moves, in units of reward by cost and step; 0: it stays at `start`, a fixed penalty."""
     proportional: NotNegative = 0.0
-    """What is added to the price for each unit that the mean cost is over the limit now, and taken off if it is under."""
+    """What the price has more for each unit that the mean cost is over the limit now, and less where it is under."""
     start: NotNegative = 0.0
     """The price before the first step."""
     most: Positive = 100.0

@@ -16,6 +16,8 @@ from msgspec import structs
 
 from baton.credit.estimator import Prefix, RewardOf
 from baton.errors import UsageError
+from baton.games.constrained import ConstrainedGame, Frontier
+from baton.games.game import Game
 from baton.learn.constraint.costs import make_cost
 from baton.learn.constraint.dual import Dual
 from baton.learn.critics.table import TableCritic
@@ -79,6 +81,28 @@ class Constraints:
                 "price": dual.price,
             }
         return found
+
+    def references(self, game: Game | None) -> list[dict[str, Any]]:
+        """What the solver says of a game under its limit: a line of evals; none where it cannot tell."""
+        if not isinstance(game, ConstrainedGame) or [dual.part.cost for dual in self.duals] != ["game"]:
+            return []
+        limit = self.duals[0].part.limit
+        try:
+            best = Frontier(game).optimum(limit)
+        except UsageError:  # too large, or a limit that nobody keeps
+            return []
+        told = {"mean": best.cost, "share": None, "limit": limit, "price": best.price}
+        return [
+            {
+                "step": 0,
+                "who": "optimum-within-limits",
+                "episodes": None,
+                "return": {"mean": best.value, "half": 0.0},
+                "regret": None,
+                "tokens": None,
+                "constraints": {"game": told},
+            }
+        ]
 
     def state_dict(self) -> list[dict[str, Any]]:
         return [dual.state_dict() for dual in self.duals]

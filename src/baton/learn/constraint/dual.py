@@ -7,9 +7,9 @@
 what a little more of the limit is worth and the mean cost is at the limit, or the price is 0 and the limit idle.
 `smooth` averages the cost over steps before it moves the price, so that one step's luck does not.
 
-By `rate` alone a price gets anywhere only by way of what is paid for it: while it stays off 0 and `most`, what runs were
-over the limit by, summed over the steps, is (price at the end - price at the start) / rate. `proportional` asks for more at
-once while there is too much, and for less as soon as there is not, so that a faster rate does not swing.
+By `rate` alone a price gets anywhere only by way of what is paid for it: while it stays off 0 and `most`, what runs
+were over the limit by, summed over the steps, is (price at the end - price at the start) / rate. `proportional` asks
+for more at once while there is too much, and for less as soon as there is not, so that a faster rate does not swing.
 
 Invariant: everything is a function of the costs seen so far, so a run that is resumed goes on with the same price.
 Source: Lagrangian relaxation of constrained Markov decision problems, Altman 1999 [M]; as trained, RCPO,

@@ -76,7 +76,9 @@ class Session:
         """What the team is worth before it is trained; then the first checkpoint, from which a run can go on."""
         try:
             with self._telling("interrupted before the first step"):
-                for line in references(self.trainer.stage.game):
+                constraints = self.trainer.constraints
+                within = [] if constraints is None else constraints.references(self.trainer.stage.game)
+                for line in (*references(self.trainer.stage.game), *within):
                     self.folder.add("evals", line)
                 if progress is not None:
                     progress("measuring the untrained team")
@@ -241,6 +243,8 @@ class Session:
         trainer = self.trainer
         returns = [task_return(trace) for trace in traces]
         line = summary(trainer.stage.game, who, trainer.step_number, traces, returns)
+        if trainer.constraints is not None:
+            line["constraints"] = trainer.constraints.figures(traces)
         return line | measured(self.recipe.eval.metrics, traces)
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ REGRETS = (*DECISIONS, "invalid")
 _ORDER = ("untrained", "trained", "best of", "alone", "single agent", "greedy play", "random play", "optimum")
 _LABELS = {
     "team": "trained",
+    "optimum-within-limits": "optimum within limits",
     "single-agent": "single agent",
     "greedy": "greedy play",
     "random": "random play",
@@ -53,6 +54,8 @@ class Standing(Struct, frozen=True, kw_only=True):
     """The trained team's, which the tries were to match."""
     why_not: str
     """Why it was not measured, where that is known."""
+    costs: dict[str, float | None] = {}
+    """Constraint -> its mean cost."""
 
 
 class TrainingRun(Struct, frozen=True, kw_only=True):
@@ -200,7 +203,19 @@ def _standing(who: str, line: Mapping[str, Any]) -> Standing:
         one_try=figure(line, "one_try"),
         team_tokens=figure(line, "team_tokens"),
         why_not=printable(why) if isinstance(why := line.get("why"), str) else "",
+        costs={
+            printable(str(name)): figure(each, "mean")
+            for name, each in _table(line.get("constraints")).items()
+        },
     )
+
+
+def limits(line: Mapping[str, Any]) -> list[tuple[str, float | None, float | None, float | None]]:
+    """Each constraint of a line of metrics or evals: its name, mean cost, limit and price."""
+    return [
+        (printable(str(name))[:24], figure(each, "mean"), figure(each, "limit"), figure(each, "price"))
+        for name, each in _table(line.get("constraints")).items()
+    ]
 
 
 def _label(who: Any) -> str:

@@ -19,10 +19,10 @@ from rich.table import Table
 from rich.text import Text
 
 from baton.compose.waking import Unread, silence
-from baton.view.report.run_figures import REGRETS, TrainingRun, figure, standing
+from baton.view.report.run_figures import REGRETS, TrainingRun, figure, limits, standing
 from baton.view.terminal.live import hush
 from baton.view.terminal.plain_characters import plain, takes_only_ascii
-from baton.view.terminal.training_result import course, worth
+from baton.view.terminal.training_result import course, told_limits, worth
 from baton.view.text import duration, number, printable
 
 _NOTE_SECONDS = 5.0
@@ -117,6 +117,7 @@ class Display:
         if figure(line, "regret", "total") is not None:
             split = " ".join(f"{name} {worth(figure(line, 'regret', name))}" for name in REGRETS)
             parts.append(f"regret {worth(figure(line, 'regret', 'total'))} ({split})")
+        parts += told_limits(line)
         parts.append(f"{number(round(figure(line, 'tokens_per_second') or 0.0))} tokens/s")
         if told := _window(line):
             parts.append(told)
@@ -170,6 +171,9 @@ class Display:
             body.add_row("regret", worth(figure(line, "regret", "total")), _drawn(run, "regret", "total"))
             for name in REGRETS:
                 body.add_row(f"  {name}", worth(figure(line, "regret", name)), _drawn(run, "regret", name))
+        for name, mean, limit, price in limits(line):
+            drawn = _drawn(run, "constraints", name, "mean")
+            body.add_row(f"cost {name}", worth(mean), drawn, f"limit {worth(limit)}, price {worth(price)}")
         sizes = [(name, figure(line, "sizes", name)) for name in ("agents", "messages", "invalid")]
         team = ", ".join(f"{value:.2f} {name}" for name, value in sizes if value is not None)
         rate = number(round(figure(line, "tokens_per_second") or 0.0))

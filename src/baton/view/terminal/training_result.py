@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from baton.view.report.run_figures import REGRETS, Standing, TrainingRun, standing, standings
+from baton.view.report.run_figures import REGRETS, Standing, TrainingRun, limits, standing, standings
 from baton.view.terminal.figures import NOT_MEASURED
 from baton.view.terminal.fitting import Line, table_lines
 from baton.view.terminal.screen import room
@@ -23,8 +24,18 @@ def standing_table(rows: Sequence[Standing]) -> list[Line]:
     regrets = ("total", *REGRETS) if measured else ("total",)
     episodes = next((row.episodes for row in shown if row.who in ("trained", "untrained")), None)
     title = "held out" if episodes is None else f"{episodes:,} held-out episodes"
-    header = [title, "return", "", "regret", *regrets[1:], "tokens", "num invalid"]
-    table = [header, *([row.who, *_cells(row, regrets)] for row in shown)]
+    costs = list(dict.fromkeys(name for row in shown for name in row.costs))
+    header = [
+        title,
+        "return",
+        "",
+        *(f"cost {name}" for name in costs),
+        "regret",
+        *regrets[1:],
+        "tokens",
+        "num invalid",
+    ]
+    table = [header, *([row.who, *_cells(row, costs, regrets)] for row in shown)]
     if any(row.failed for row in shown):
         failed = [_per_episode(row.failed) for row in shown]
         table = [[*cells, last] for cells, last in zip(table, ["failed", *failed], strict=True)]
@@ -88,7 +99,11 @@ def outcome(run: TrainingRun) -> list[Line]:
     facts += [f"{number(tokens[0])} tokens"] if tokens and tokens[0] is not None else []
     facts += [duration(seconds[0])] if seconds and seconds[0] is not None else []
     title = f"{run.said('recipe')} on {run.said('task')}: {', '.join(facts)}"
-    return [[(title, "bold")], [], *standing_table(standings(run)), [], *_ledger(run)]
+    kept = [
+        [(f"mean cost of the last step: {told}", "")]
+        for told in told_limits(run.steps[-1] if run.steps else {})
+    ]
+    return [[(title, "bold")], [], *standing_table(standings(run)), *kept, [], *_ledger(run)]
 
 
 def course(values: Sequence[float | None], width: int = _COURSE_WIDTH) -> str:
@@ -111,11 +126,20 @@ def worth(value: float | None, digits: int = 3) -> str:
     return text.removeprefix("-") if not text.strip("-0.,") else text
 
 
-def _cells(row: Standing, regrets: Sequence[str]) -> list[str]:
+def _cells(row: Standing, costs: Sequence[str], regrets: Sequence[str]) -> list[str]:
     half = "exact" if row.episodes is None else "" if row.half is None else f"±{worth(row.half)}"
     tokens = "–" if row.tokens is None else f"{row.tokens:,.0f}"
+    cost = (worth(row.costs.get(name)) for name in costs)
     regret = (worth(row.regret[name]) for name in regrets)
-    return [worth(row.mean), half, *regret, tokens, _per_episode(row.invalid)]
+    return [worth(row.mean), half, *cost, *regret, tokens, _per_episode(row.invalid)]
+
+
+def told_limits(line: Mapping[str, Any]) -> list[str]:
+    """Each constraint of a line: what it cost on average, what is allowed, and the price of more."""
+    return [
+        f"{name} {worth(mean)} of {worth(limit)} (price {worth(price)})"
+        for name, mean, limit, price in limits(line)
+    ]
 
 
 def _per_episode(value: float | None) -> str:
