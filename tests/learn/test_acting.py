@@ -120,6 +120,21 @@ def test_a_roll_back_has_the_weights_of_then(tmp_path: Path, first_weights: None
     assert session.trainer.policies["main"].version == 4, "no other weights go by its version"
 
 
+def test_a_roll_back_has_the_price_of_then(tmp_path: Path, first_weights: None) -> None:
+    spent = '{"cost": "spending", "limit": 0, "rate": 0.001, "most": 1000, "settings": {"of": "calls"}}'
+    act = '{"monitor": "third-step", "do": "roll-back", "steps": 2}'
+    changes = ("train.steps=4", f"constraints=[{spent}]", "critic.backup=policy")
+    session = ran(acting(act, *changes), tmp_path / "run")
+    charged = [line["constraints"]["spending"] for line in lines(tmp_path / "run")]
+    prices = [each["price"] for each in charged]
+    assert prices[0] == 0
+    assert 0 < prices[1] < prices[2]
+    assert prices[3] == prices[1], "the price after the first step, which the weights are of"
+    assert session.trainer.constraints is not None
+    paid = prices[1] + 0.001 * charged[3]["mean"]
+    assert session.trainer.constraints.duals[0].price == pytest.approx(paid)
+
+
 def test_without_acts_nothing_of_them_is_there(first_weights: None) -> None:
     trainer = make_trainer(load("stop", SMALL))
     assert trainer.rate_factor == 1.0

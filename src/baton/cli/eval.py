@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from baton.cli import add_trust
+from baton.cli import add_credentials, add_trust
 from baton.compose.again import need_torch
 from baton.compose.trust import recipe_in
 from baton.errors import UsageError
 from baton.learn.run.folder import Folder
+from baton.team.credentials import credentials_of
 from baton.view.report.run_figures import read_run, standings
 from baton.view.terminal.screen import emit, take_every_character
 from baton.view.terminal.training_result import standing_table
@@ -32,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--keep", action="store_true", help="add the measurement to DIR/evals.jsonl")
     parser.add_argument("--json", action="store_true", help="as JSON")
+    add_credentials(parser)
     add_trust(parser)
 
 
@@ -43,12 +45,13 @@ def run(args: argparse.Namespace) -> int:
     if args.seed is not None and args.seed < 0:
         raise UsageError(f"--seed {args.seed}: expected 0 or more.")
     recipe_in(out, trust=args.trust)  # refused before torch is loaded
+    credentials = credentials_of(args.credentials)
     from baton.view.terminal.training_progress import Display
 
     with Display() as display:
         need_torch()
         display.note("loading the latest checkpoint")
-        from baton.compose.training import measure_again
+        from baton.compose.training import Own, measure_again
 
         measured = measure_again(
             out,
@@ -56,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
             seed=args.seed,
             keep=args.keep,
             progress=display.note,
+            own=Own(credentials=credentials),
             trust=args.trust,
         )
     known = read_run(out)

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from baton.cli import add_repeated, add_trust
+from baton.cli import add_credentials, add_repeated, add_trust
 from baton.cli.printing import aligned, remark, say
 from baton.compose.again import need_torch
 from baton.compose.stage_from_recipe import make_stage
@@ -23,6 +23,7 @@ from baton.learn.models import check_model_words
 from baton.learn.recipe import load
 from baton.learn.run.folder import Folder
 from baton.learn.run.loggers import check_loggers
+from baton.team.credentials import credentials_of
 from baton.view.report.run_figures import read_run
 from baton.view.report.training_report import write_report
 from baton.view.terminal.screen import emit
@@ -55,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show where each step's time went, and keep a Chrome trace of it",
     )
+    add_credentials(parser)
     add_trust(parser)
 
 
@@ -106,15 +108,19 @@ def _begun(args: argparse.Namespace, display: Display) -> Begin:
         raise UsageError(f"{out} is a file. Give a folder: --out runs/{name}")
     Folder(out).check_free()
     check_loggers(recipe)
-    make_stage(recipe).check_tools()  # a task or a team that cannot be is refused before torch is loaded
+    credentials = credentials_of(args.credentials)
+    # A task or a team that cannot be is refused before torch is loaded.
+    make_stage(recipe, credentials=credentials).check_tools()
     for part in recipe.policies.values():
         if not is_engine(part.model):
             check_model_words(part.model, part.device, part.dtype)
 
     def begin() -> Session:
+        from baton.compose.training import Own
         from baton.compose.training import begin as begin_run
 
-        return begin_run(recipe, name, out, display.note, profile=args.profile)
+        own = Own(credentials=credentials)
+        return begin_run(recipe, name, out, display.note, own, profile=args.profile)
 
     return begin
 
@@ -125,11 +131,13 @@ def _resumed(args: argparse.Namespace, display: Display) -> Begin:
     out = Path(args.out)
     Folder(out).told()  # says so if there is none, or it cannot be read
     recipe_in(out, trust=args.trust)  # refused before torch is loaded
+    credentials = credentials_of(args.credentials)
 
     def begin() -> Session:
-        from baton.compose.training import go_on
+        from baton.compose.training import Own, go_on
 
-        session = go_on(out, display.note, args.changes, trust=args.trust, profile=args.profile)
+        own = Own(credentials=credentials)
+        session = go_on(out, display.note, args.changes, own, trust=args.trust, profile=args.profile)
         display.note(f"going on after step {session.trainer.step_number} of {session.recipe.train.steps}")
         return session
 

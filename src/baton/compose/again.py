@@ -25,6 +25,7 @@ from baton.learn.run.folder import read_recipe
 from baton.learn.stage import Stage
 from baton.tasks.task import Split
 from baton.team.budget import charging_of
+from baton.team.credentials import NO_CREDENTIALS, Credentials
 from baton.team.guard.policy import check_guard_trusted
 from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
 from baton.team.team import Assignment, Team
@@ -89,7 +90,7 @@ def team_again(
             f"trace {trace.trace_id} was made by `baton train`: new answers are by the run's checkpoints. "
             "Leave --policy out."
         )
-    runs = TrainedRuns(trust=trust)
+    runs = TrainedRuns(trust=trust, credentials=given.credentials)
     return *runs.team(path, trace), runs.checkpoint_of(path, trace).name
 
 
@@ -117,8 +118,9 @@ class TrainedRuns:
     A run's model holds the weights of one checkpoint at a time: those for the trace that was asked about last.
     """
 
-    def __init__(self, *, trust: bool) -> None:
+    def __init__(self, *, trust: bool, credentials: Credentials = NO_CREDENTIALS) -> None:
         self._trust = trust
+        self._credentials = credentials
         self._opened: dict[Path, Session] = {}
         self._loaded: dict[Path, Path] = {}
 
@@ -151,9 +153,10 @@ class TrainedRuns:
         if run not in self._opened:
             recipe_in(run, trust=self._trust)
             need_torch()
-            from baton.compose.training import open_run
+            from baton.compose.training import Own, open_run
 
-            self._opened[run] = open_run(run, trust=self._trust)
+            own = Own(credentials=self._credentials)
+            self._opened[run] = open_run(run, own=own, trust=self._trust)
         return self._opened[run]
 
 

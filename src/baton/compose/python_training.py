@@ -20,6 +20,7 @@ from baton.reward.reward_recipe import RewardRecipe
 from baton.reward.rule import Rule
 from baton.settings import plain
 from baton.tasks.task import Task
+from baton.team.credentials import Credentials, credentials_of
 from baton.team.protocol import Engine
 from baton.team.surface.parsing import Surface
 from baton.team.team import Topology
@@ -97,6 +98,7 @@ def train(
     steps: int | None = None,
     seed: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    credentials: Credentials | str | None = None,
     out: str | Path | None = None,
     progress: Callable[[dict[str, Any]], None] | None = None,
     profile: bool = False,
@@ -106,9 +108,9 @@ def train(
 
     `settings` are those of `baton train --set`, such as `{"rollout.groups": 4}`. `progress` is called with each step's
     line of metrics. With `profile` the folder has where the time of each step went (`TrainedRun.profile`). A recipe
-    that is a file may name code and servers only with `trust`.
+    that is a file may name code and servers only with `trust`. `credentials` are those of tools, or their file.
     """
-    own, changes = _components(task, topology, policy, reward)
+    own, changes = _components(task, topology, policy, reward, credentials)
     changes |= _registered(
         credit,
         critic,
@@ -192,7 +194,8 @@ def _place(run: str | Path | TrainedRun, trust: bool, components: Mapping[str, A
     out = Path(run)
     Folder(out).told()  # says so if there is none
     recipe_in(out, trust=trust)
-    given: dict[str, Any] = dict.fromkeys(("task", "topology", "policy", "reward")) | dict(components)
+    given: dict[str, Any] = dict.fromkeys(("task", "topology", "policy", "reward", "credentials"))
+    given |= components
     lists = {name: given.pop(name, ()) for name in _LISTS}
     _registered(given.pop("credit", None), given.pop("critic", None), given.pop("surface", None), **lists)
     return out, _components(**given)[0]
@@ -203,6 +206,7 @@ def _components(
     topology: Topology | str | None,
     policy: Model | Mapping[str, Model] | None,
     reward: RewardLike | None,
+    credentials: Credentials | str | None,
 ) -> tuple[Own, dict[str, Any]]:
     """Objects, and what the recipe says in their place."""
     from baton.compose.training import Own
@@ -220,6 +224,7 @@ def _components(
         topology=None if isinstance(topology, str) else topology,
         reward=None if reward is None or isinstance(reward, str) else as_rules(reward),
         models={name: model for name, model in models.items() if not isinstance(model, str)},
+        credentials=credentials if isinstance(credentials, Credentials) else credentials_of(credentials),
     )
     return own, changes
 

@@ -51,6 +51,7 @@ from baton.learn.trainer import Closing, Components, Trainer
 from baton.learn.watch import Watch
 from baton.reward.reward_recipe import RewardRecipe, change_rules, load_reward_recipe, make_rules
 from baton.tasks.task import Task
+from baton.team.credentials import NO_CREDENTIALS, Credentials
 from baton.team.team import Topology
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class Own(Struct, frozen=True, kw_only=True):
     """Policy -> model and tokenizer."""
     reward: RewardRecipe | None = None
     loss: Loss | None = None
+    credentials: Credentials = NO_CREDENTIALS
+    """Where the secrets are that tools need."""
 
 
 OWN_NOTHING = Own()
@@ -148,6 +151,11 @@ def _players(recipe: Recipe, own: Own, stage: Stage, progress: Progress | None) 
         return None
     from baton.compose.rollout_worker import check_workers, make_players  # nobody else meets it
 
+    if own.credentials.by_name:
+        raise UsageError(
+            f"scale.rollout_workers={recipe.scale.rollout_workers}: workers are other processes, perhaps on other "
+            "machines, and credentials stay in the one that they were given to. Leave rollout_workers out."
+        )
     given = {"the task": own.task, "the topology": own.topology, "a model": own.models or None}
     check_workers(recipe, [what for what, each in given.items() if each is not None])
     return make_players(recipe, stage, progress)
@@ -181,7 +189,7 @@ def check_trainable(
     check_names(recipe)
     check_loggers(recipe)
     found = spans(recipe)
-    stage = make_stage(recipe, task=own.task, topology=own.topology)
+    stage = make_stage(recipe, task=own.task, topology=own.topology, credentials=own.credentials)
     stage.check_tools()
     phases: list[Phase] = []
     for span in found:

@@ -7,10 +7,11 @@
     by = 0.5                         # lower: what is left of it
     times = 2                        # at most so often
 
-`roll-back` puts weights, optimisers and what the critic knows back to a checkpoint from at least `steps` steps ago; the
-run goes on with the next step number, on instances it has not seen, at a rate lowered by `by` (the same run from the
-same place would go wrong again). What was changed holds to the end of the run. Each act stands in the step's metrics
-(`acts`), on its traces (`meta.train.acts`), and in the checkpoint, so that a resumed run has the same weights.
+`roll-back` puts weights, optimisers, what the critic knows and the price of constraints back to a checkpoint from at
+least `steps` steps ago; the run goes on with the next step number, on instances it has not seen, at a rate lowered by
+`by` (the same run from the same place would go wrong again). What was changed holds to the end of the run. Each act
+stands in the step's metrics (`acts`), on its traces (`meta.train.acts`), and in the checkpoint, so that a resumed run
+has the same weights.
 
 Invariant: an act is a function of the warnings of the steps so far; without `[[acts]]` none of this is imported.
 """
@@ -141,6 +142,8 @@ def _roll_back(trainer: Trainer, folder: Path, steps: int) -> int:
             policy.load_state_dict(policy.state_dict(), versions[name] + 1)
     trainer.critic.load_state_dict(saved.remembered["critic"])
     trainer.crediting.load_state_dict(saved.remembered["crediting"])
+    if trainer.constraints is not None:  # what the price was for those weights
+        trainer.constraints.load_state_dict(saved.remembered["constraints"])
     trainer.buffer.groups = []  # played by what was given up
     return int(saved.remembered["step"])
 

@@ -25,6 +25,7 @@ from baton.tasks.game_task import GameTask
 from baton.tasks.task import Split, Task
 from baton.team.aggregate import Aggregator
 from baton.team.budget import Limits
+from baton.team.credentials import NO_CREDENTIALS, Credentials, open_vault
 from baton.team.guard.policy import Guard
 from baton.team.protocol import MODEL_FAILED, NOT_ASKED, Engine
 from baton.team.running import Run, check_tools, header_of
@@ -142,6 +143,8 @@ class Stage(Struct, frozen=True, kw_only=True):
     limits: Limits = field(default_factory=Limits)
     shared_memory: SharedMemory | None = None
     guard: Guard | None = None
+    credentials: Credentials = NO_CREDENTIALS
+    """Where the secrets are that tools need; a recipe cannot say it, and nothing of it is written down."""
     surface: str = "lines"
     template: str = TEMPLATE
     tools: tuple[Tool, ...] = ()
@@ -172,8 +175,10 @@ class Stage(Struct, frozen=True, kw_only=True):
         return self.task.assignment(self.task.instance(instance, split)).with_tools(self.tools)
 
     def check_tools(self) -> None:
-        """Refuse tools that cannot keep what they promise on this machine."""
-        check_tools(self.topology.roles, self.assignment(0).tools)
+        """Refuse tools that cannot keep what they promise on this machine, or lack a credential."""
+        tools = self.assignment(0).tools
+        check_tools(self.topology.roles, tools)
+        open_vault(self.credentials, self.topology.roles, tools)
 
     def team(self, engines: Mapping[str, Engine], assignment: Assignment, seed: int) -> Team:
         """The team of one rollout; `engines` by role."""
@@ -186,6 +191,7 @@ class Stage(Struct, frozen=True, kw_only=True):
             aggregators=self.aggregators,
             shared_memory=self.shared_memory,
             guard=self.guard,
+            credentials=self.credentials,
             limits=self.limits,
             seed=seed,
         )
