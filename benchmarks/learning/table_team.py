@@ -93,6 +93,10 @@ class Table:
         number = self.board.number(state)
         return dict(zip(self.board.options[number], self.chances(number), strict=True))
 
+    def chosen(self, state: int, number: float) -> int:
+        """The choice that a number from 0 to 1 draws."""
+        return min(bisect(_ends(self.chances(state)), number), len(self.board.options[state]) - 1)
+
     def move(self, gradient: Mapping[int, list[float]], rate: float) -> None:
         for state, step in gradient.items():
             logits = self._logits[state]
@@ -136,7 +140,7 @@ class Table:
             if forced is not None:
                 choice, forced = forced, None
             else:
-                choice = min(bisect(_ends(self.chances(state)), drawn[step]), len(options) - 1)
+                choice = self.chosen(state, drawn[step])
             self.spent += len(options) > 1
             states.append(state)
             choices.append(choice)
