@@ -3,6 +3,8 @@
 - Options: a root picks one of three; one asks a worker, whose word is one of two and whose text varies.
 - Relay: a worker says a number in one of so many texts, and a second draws one about what it was told; half of its
   luck is the same whatever that was.
+- Calls: an agent asks a tool at a level that it draws, or guesses; what it then says has luck of its own, half of it
+  the same whatever the level was.
 - Bit: the same with a bit, of which few draws tell only one of a handful of shares.
 - Sum: two workers return numbers, and half of what they are worth together is each one's.
 """
@@ -19,12 +21,15 @@ from msgspec import Struct
 
 from baton.credit import ESTIMATORS
 from baton.engine.scripted import ScriptedEngine
+from baton.team.agent import Role
 from baton.team.clock import uniform
 from baton.team.forks import Forks
 from baton.team.protocol import Answer, Request
 from baton.team.running import run
-from baton.team.team import Assignment, Team
+from baton.team.team import Assignment, Team, Topology
+from baton.team.tools.tool import tool
 from baton.team.topology import make_topology
+from baton.trace.acts import results_of
 from baton.trace.records import Credit
 from baton.trace.trace import Trace
 from credit_bench.coverage import CASES, Coverage, Held, covered, matched
@@ -40,6 +45,8 @@ _FIRST, _SECOND = 0.6, {"1": 0.8, "0": 0.3}
 _LEVEL = 0.5
 """What the first worker of a relay says on average."""
 _MEANS = (0.5, 0.3)
+_ASKS, _GUESS = 0.75, 0.3
+"""How often a tool is asked, and what is said without."""
 Drawn = tuple[list[Trace], Forks, list[Mapping[str, float]]]
 """A group, what runs it again, and its truth."""
 
@@ -69,17 +76,35 @@ def _text(case: Case, key: str) -> str:
     return f"way{int(uniform(f'text/{key}') * case.num_texts)}"
 
 
+@tool(pure=True)
+def ask(level: float, way: str) -> str:
+    """A number for a number; the way it is asked changes the text alone."""
+    return f"{level:.6f}"
+
+
+ASKER = Topology(
+    name="asker", root="root", roles=(Role(name="root", verbs=("call", "stop"), tools=("ask",)),)
+)
+
+
 async def _ran(
-    script: Callable[[Request], str | Answer], assign: Callable[[str], Assignment], case: Case, number: int
+    script: Callable[[Request], str | Answer],
+    assign: Callable[[str], Assignment],
+    case: Case,
+    number: int,
+    topology: Topology | None = None,
 ) -> tuple[list[Trace], Forks]:
-    topology, engine = make_topology("centralized"), ScriptedEngine("bench", script)
+    topology, engine = topology or make_topology("centralized"), ScriptedEngine("bench", script)
+    tools = [ask] if topology is ASKER else []
     traces = []
     for place in range(case.group_size):
         name = f"g{number}-{place:02}"
         seed = number * 1000 + place
-        team = Team.of(topology, engine, seed=seed)
+        team = Team.of(topology, engine, tools=tools, seed=seed)
         traces.append(await run(team, assign(name), trace_id=name))
-    return traces, Forks(Team.of(topology, engine), lambda trace: assign(trace.trace_id.partition("~")[0]))
+    return traces, Forks(
+        Team.of(topology, engine, tools=tools), lambda trace: assign(trace.trace_id.partition("~")[0])
+    )
 
 
 async def _options(case: Case, number: int) -> Drawn:
@@ -163,6 +188,34 @@ async def _relay(case: Case, number: int) -> Drawn:
         ]
 
     return await _relayed(case, number, script, lambda said: float(said), _LEVEL)
+
+
+async def _calls(case: Case, number: int) -> Drawn:
+    """An agent that asks a tool, or guesses. A group in which somebody asked."""
+
+    def script(request: Request) -> str | Answer:
+        key = request.sampling.key or ""
+        if _turn(request):
+            told = request.entries[-1].text.split()[-1]
+            whose = key if uniform(f"whose/{key}") < 0.5 else f"{key}/{told}"
+            if case.coin:
+                return f"stop {float(uniform(whose) < float(told))}"
+            return f"stop {float(told) + 0.2 * _normal(key) + 0.2 * _normal(f'{key}/{told}'):.6f}"
+        if uniform(f"whether/{key}") > _ASKS:
+            return f"stop {_GUESS}"
+        level = _level(case, uniform(key))
+        return f'call ask {{"level": {level:.6f}, "way": "{_text(case, key)}"}}'
+
+    traces, forks = await _ran(
+        script, lambda name: Assignment(task_id="calls", prompt="p", verify=float), case, number, ASKER
+    )
+    mean = _ASKS * _LEVEL + (1 - _ASKS) * _GUESS
+    truths = []
+    for trace in traces:
+        results = results_of(trace)
+        asked = [event for event in trace.events if event.type == "tool_call"]
+        truths.append({e.id: float(trace.text(results[e.id].content_ref) or 0) - mean for e in asked})
+    return (traces, forks, list(truths)) if any(truths) else await _calls(case, number + 5_000)
 
 
 def _level(case: Case, point: float) -> float:
@@ -282,6 +335,13 @@ WORLDS = (
         estimator="spawn-replay",
         holds="Q - V of a spawn, 4 x 4",
         group=_spawns,
+        settings={"num_alternatives": 4, "num_continuations": 4},
+        dear=2,
+    ),
+    World(
+        estimator="tool-replay",
+        holds="Q - V of a call, 4 x 4",
+        group=_calls,
         settings={"num_alternatives": 4, "num_continuations": 4},
         dear=2,
     ),

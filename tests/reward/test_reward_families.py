@@ -13,7 +13,15 @@ from baton.measure.metrics.parallel import span, work
 from baton.reward import Gold
 from baton.reward.rules.debate import JudgePanel, Resolution, SolutionEvaluation, Swing, Verifiers
 from baton.reward.rules.individual import Difference, OwnAnswer, SoloGap
-from baton.reward.rules.orchestration import Aggregation, CriticalSteps, FinishRate, Parallel, SpeedUp, Split
+from baton.reward.rules.orchestration import (
+    Aggregation,
+    CriticalSteps,
+    EvenWork,
+    FinishRate,
+    Parallel,
+    SpeedUp,
+    Split,
+)
 from baton.reward.rules.process import Milestones, Scorer, ValidFormat
 from baton.reward.rules.role import MainSub, ProposerSolverJudge, Rubric, SolverVerifier
 from baton.reward.rules.shared import ItemF1, Length, RunCost, StepCost, Success
@@ -417,6 +425,20 @@ def test_aggregation() -> None:
     assert values(Aggregation(unit="team").score(trace, Gold(answer="yes"))) == {trace.trace_id: -1.0}
     with pytest.raises(TraceError, match="needs an aggregate"):
         Aggregation().score(answering("x"), PORT)
+
+
+def test_even_work() -> None:
+    trace = golden("centralized")
+    spent = {
+        name: sum(e.tokens or 0 for e in trace.events if e.agent == name)
+        for name in {e.to for e in trace.events if e.type == "spawn" and e.status == "ok"}
+    }
+    assert len(spent) > 1
+    n, busiest = len(spent), max(spent.values()) / sum(spent.values())
+    assert EvenWork().score(trace)[0].value == pytest.approx((1 - busiest) * n / (n - 1))
+    with pytest.raises(TraceError, match="Set without"):
+        EvenWork().score(answering("x"))
+    assert EvenWork(without=0.25).score(answering("x"))[0].value == 0.25
 
 
 def test_critical_steps() -> None:

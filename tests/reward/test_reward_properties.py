@@ -21,7 +21,15 @@ from baton.reward import Gold, RewardRecipe, Rule, load_reward_recipe, reward_re
 from baton.reward.hybrid import Hybrid, Term
 from baton.reward.rules.debate import JudgePanel, Resolution, Swing, Verifiers
 from baton.reward.rules.individual import Difference, OwnAnswer, SoloGap
-from baton.reward.rules.orchestration import Aggregation, CriticalSteps, FinishRate, Parallel, SpeedUp, Split
+from baton.reward.rules.orchestration import (
+    Aggregation,
+    CriticalSteps,
+    EvenWork,
+    FinishRate,
+    Parallel,
+    SpeedUp,
+    Split,
+)
 from baton.reward.rules.process import Milestones, Scorer, ValidFormat
 from baton.reward.rules.role import MainSub, Rubric
 from baton.reward.rules.shared import ItemF1, Length, RunCost, StepCost, Success
@@ -44,7 +52,7 @@ RULES: tuple[Rule, ...] = (
     Resolution(), Swing(), JudgePanel(), JudgePanel(of="answer", how="strict", name="strict"), Verifiers(),
     SpeedUp(), Parallel(), FinishRate(without_spawns=0.0), FinishRate(unit="orchestrator", name="spawns"),
     Split(), Split(unit="orchestrator", name="splits"), Aggregation(),
-    CriticalSteps(), CriticalSteps(budget=9, name="c"),
+    CriticalSteps(), CriticalSteps(budget=9, name="c"), EvenWork(without=0.5),
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from baton.credit.estimators import (
     spawn_replay,
     stop_replay,
     telescope,
+    tool_replay,
     turn,
 )
 from baton.trace.outcome import team_return
@@ -43,5 +44,6 @@ __all__ = [
     "stop_replay",
     "team_return",
     "telescope",
+    "tool_replay",
     "turn",
 ]

@@ -43,7 +43,7 @@ from baton.measure.metrics.leakage import RUN, aggregation_leakage
 from baton.reward import monitors as hacking
 from baton.reward.paid_monitors import judge_gap
 from baton.trace.acts import last_said
-from baton.trace.graph.lineage import NO_EFFECT, Lineage
+from baton.trace.graph.lineage import NO_EFFECT, dominance
 from baton.trace.outcome import cut_off, final_event, plain
 from baton.trace.trace import Trace
 
@@ -263,7 +263,7 @@ class DominantAgent(Comparing):
     compares = ("dominance",)
 
     def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:  # noqa: ARG002  # every monitor's
-        return {"dominance": _mean(_dominance(trace) for trace in traces)}
+        return {"dominance": _mean(dominance(trace) for trace in traces)}
 
     def judge(self) -> str | None:
         pair = self.compared("dominance")
@@ -467,22 +467,6 @@ def _num_messages(trace: Trace) -> int:
     return sum(
         e.type == "message" and e.decision != "delegate" and e.status not in NO_EFFECT for e in trace.events
     )
-
-
-def _dominance(trace: Trace) -> float | None:
-    """How far the busiest sub-agent's share of their tokens (else events) is from an equal one to all."""
-    counted: Callable[[Any], int] = (
-        (lambda e: e.tokens or 0) if any(e.tokens for e in trace.events) else lambda _: 1
-    )
-    lives = Lineage.of(trace).lives
-    work = Counter({name: 0 for name, life in lives.items() if life.parent is not None})
-    for event in trace.events:
-        if event.agent in work:
-            work[event.agent] += counted(event)
-    if len(work) < 2 or not work.total():
-        return None
-    equal = 1 / len(work)
-    return (max(work.values()) / work.total() - equal) / (1 - equal)
 
 
 def _fuses_at_length(trace: Trace) -> bool:

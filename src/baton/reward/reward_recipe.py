@@ -37,7 +37,15 @@ from baton.reward.rules.debate import (
     Verifiers,
 )
 from baton.reward.rules.individual import Difference, OwnAnswer, ShapleyShare, SoloGap
-from baton.reward.rules.orchestration import Aggregation, CriticalSteps, FinishRate, Parallel, SpeedUp, Split
+from baton.reward.rules.orchestration import (
+    Aggregation,
+    CriticalSteps,
+    EvenWork,
+    FinishRate,
+    Parallel,
+    SpeedUp,
+    Split,
+)
 from baton.reward.rules.process import Milestones, Scorer, ValidFormat
 from baton.reward.rules.role import MainSub, ProposerSolverJudge, Rubric, SolverVerifier
 from baton.reward.rules.shared import ItemF1, Length, RunCost, StepCost, Success
@@ -55,7 +63,7 @@ _KINDS: tuple[type[Rule], ...] = (
     Milestones, Scorer, ValidFormat,
     ToolUse, ToolUsed, ToolFormat,
     Resolution, Swing, JudgePanel, Verifiers, Consensus, FormalCritic, SolutionEvaluation,
-    SpeedUp, Parallel, FinishRate, Split, Aggregation, CriticalSteps,
+    SpeedUp, Parallel, FinishRate, Split, Aggregation, CriticalSteps, EvenWork,
     Hybrid,
 )  # fmt: skip
 RULES: dict[str, type[Rule]] = {str(kind.__struct_config__.tag): kind for kind in _KINDS}

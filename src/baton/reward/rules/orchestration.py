@@ -17,7 +17,7 @@ from baton.reward.rule import Rule
 from baton.trace.acts import said_in
 from baton.trace.gold import Gold, verifier
 from baton.trace.graph.arrays import Graph
-from baton.trace.graph.lineage import NO_EFFECT, Lineage, in_seq_order
+from baton.trace.graph.lineage import NO_EFFECT, Lineage, dominance, in_seq_order
 from baton.trace.graph.stages import Stages
 from baton.trace.graph.timing import Concurrency, critical_path
 from baton.trace.records import Event, Reward
@@ -208,6 +208,32 @@ class CriticalSteps(Rule, tag="critical_steps", frozen=True, kw_only=True):
         whole = stages.total_steps if self.budget is None else self.budget
         basis = f"{stages.critical_steps} of {whole} {'steps' if self.budget is None else 'allowed'}"
         return [self.reward("team", trace.trace_id, 1 - stages.critical_steps / whole, basis)]
+
+
+class EvenWork(Rule, tag="even_work", frozen=True, kw_only=True):
+    """1 - (s - 1/n) / (1 - 1/n), s the busiest sub-agent's share of the work of n: 1 even, 0 one does it all. [I]
+
+    A diversity term against one agent that dominates (P3). It pays for spreading work whoever is good at it, so it
+    belongs into a sum whose weight falls (`hybrid`); a bonus for entropy does as much on the game it was tried on
+    (docs/learning/rewards.md).
+    Source: one-dominant-agent collapse, P3 of the survey, arXiv 2605.02801 [I].
+    """
+
+    family: ClassVar[RewardFamily] = "orchestration"
+    name: str = "even_work"
+    without: float | None = None
+    """What a team is given where fewer than two were spawned or none did anything; None: that is an error."""
+
+    def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:  # noqa: ARG002 (the contract)
+        found = dominance(trace)
+        if found is not None:
+            return [self.reward("team", trace.trace_id, 1 - found)]
+        if self.without is None:
+            raise TraceError(
+                f"trace {trace.trace_id}: {self.name} compares the work of sub-agents, and fewer than two were spawned "
+                "or none did anything. Set without to say what that is worth."
+            )
+        return [self.reward("team", trace.trace_id, self.without, "fewer than two at work")]
 
 
 def _most_out(trace: Trace) -> int:

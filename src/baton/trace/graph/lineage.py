@@ -157,6 +157,23 @@ def in_seq_order(trace: Trace) -> Sequence[Event]:
     return sorted(trace.events, key=lambda event: event.seq)
 
 
+def dominance(trace: Trace) -> float | None:
+    """How far the busiest sub-agent's share of their tokens (else events) is from an equal one to all.
+
+    0 even, 1 one does it all; None for fewer than two sub-agents, or where none did anything.
+    """
+    by_tokens = any(event.tokens for event in trace.events)
+    work = {name: 0 for name, life in Lineage.of(trace).lives.items() if life.parent is not None}
+    for event in trace.events:
+        if event.agent in work:
+            work[event.agent] += (event.tokens or 0) if by_tokens else 1
+    total = sum(work.values())
+    if len(work) < 2 or not total:
+        return None
+    equal = 1 / len(work)
+    return (max(work.values()) / total - equal) / (1 - equal)
+
+
 def _breadth_first(
     spawns: dict[str, Event], first: dict[str, Event], trace_id: str
 ) -> list[tuple[str, int, tuple[str, ...]]]:
