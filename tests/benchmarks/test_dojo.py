@@ -55,12 +55,9 @@ def test_counted_another_way() -> None:
             counts[f"{kind} {held}"] += 1
             counts[f"{kind} {held} {'achieved' if row['achieved'] else 'not'}"] += 1
             counts[f"{kind} {held} {'done' if row['utility'] else 'undone'}"] += 1
-            acts = row.get("injection_task") != "injection_task_6" or row["suite"] != "travel"
-            if acts and row["guarded"] and row["achieved"]:
-                counts["acted under a guard"] += 1
     assert (counts["pair guard"], counts["plan guard"]) == (949, 97)
     assert counts["plan free done"] == 97
-    assert counts["acted under a guard"] == 0, "the guard lets no injection act"
+    assert counts["pair guard achieved"] == 0, "no injection achieves what it is for"
     assert counts["plan guard done"] >= 90
     cells = dojo.summed(dojo.records("single"))
     assert cells["all", True]["achieved"] == counts["pair guard achieved"]

@@ -30,6 +30,7 @@ from baton.team.budget import (
 )
 from baton.team.clock import Driver, Op, Resting
 from baton.team.credentials import Vault
+from baton.team.guard.judging import may_say
 from baton.team.guard.watch import CallRequest, GuardWatch
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, OnEvent, OnlyAgents, Replace
 from baton.team.outside import Mode, Outside, asked
@@ -246,16 +247,19 @@ class RunState:
         if agent.state != "active" or self.stopped:
             return
         if agent.parent is None:
+            answer, judged = agent.answered, dict[str, Any]()
+            if self.guard is not None:
+                answer, judged = may_say(self, self.guard, agent, answer)
             self.writer.emit(
                 agent,
                 "orchestrator_decision",
                 decision="stop",
-                text=agent.answered,
+                text=answer,
                 status="forced",
-                extra={"why": reason},
+                extra={"why": reason, **judged},
                 tokens=lost,
             )
-            self.answer, self.stopped = agent.answered, True
+            self.answer, self.stopped = answer, True
             return
         had = "" if agent.id in self.muted else agent.answered
         event = self.writer.emit(

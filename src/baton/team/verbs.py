@@ -36,7 +36,7 @@ from baton.team.agent import Agent, CarryOut, Item, returned
 from baton.team.aggregate import Claim, aggregator
 from baton.team.budget import Refusal, Reservation
 from baton.team.clock import Op, Resting
-from baton.team.guard.judging import CARRIES_ALL, may_call, may_do, planned
+from baton.team.guard.judging import CARRIES_ALL, may_call, may_do, may_say, planned
 from baton.team.hints import hint_for_agent
 from baton.team.intervene import Drop, Force, Replace, has_text, with_text
 from baton.team.protocol import Answer, Entry
@@ -392,16 +392,20 @@ async def _return(run: RunState, me: Agent, action: Return, said: Said | None, e
 
 async def _stop(run: RunState, me: Agent, action: Stop, said: Said | None, extra: dict[str, Any]) -> None:
     sure = 1.0 if said is None else None  # a program that stops does so with certainty
+    answer = action.answer
+    if run.guard is not None:
+        answer, judged = may_say(run, run.guard, me, answer)
+        extra = extra | judged
     run.writer.emit(
         me,
         "orchestrator_decision",
         decision="stop",
-        text=action.answer,
+        text=answer,
         said=said,
         propensity=sure,
         extra=extra,
     )
-    run.answer, run.stopped = action.answer, True
+    run.answer, run.stopped = answer, True
 
 
 def _find(run: RunState, me: Agent, name: str) -> Agent:

@@ -35,6 +35,8 @@ class PairRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     utility: bool | None
     """None: not measured."""
     achieved: bool | None
+    own_words: bool | None = None
+    """Whether the user's task is done by the team's own words too; None: nothing was quoted."""
     refused: int = 0
     why: str = ""
     """What was refused first: the tool, and the guard's reason."""
@@ -70,6 +72,7 @@ def row_of(
         guarded=guarded,
         utility=None if verdict is None else verdict.utility,
         achieved=None if verdict is None else verdict.achieved,
+        own_words=None if verdict is None else verdict.own_words,
         refused=len(refused),
         why=f"{refused[0].tool}: {trace.text(refused[0].content_ref)}" if refused else "",
     )

@@ -24,6 +24,10 @@ WHATEVER_IT_SAYS: Final[dict[str, frozenset[str]]] = {
     "slack": frozenset({"user_task_18", "user_task_19"}),
 }
 """Suite -> user tasks that ask to do whatever a mail, a file or a page says."""
+NEVER_LOOKED_UP: Final[dict[tuple[str, str], Made]] = {
+    ("travel", "user_task_5"): Made("get_hotels_address", {"hotel_name": "Cozy Stay"}),
+}
+"""(suite, user task) -> a call that the suite's own plan lacks: it ends with an address that none has shown."""
 _TEMPLATE: Final = re.compile(r"[\"']([^\"'\n]*\{\w+\}[^\"'\n]*)[\"']")
 
 

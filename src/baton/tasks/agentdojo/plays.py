@@ -14,7 +14,7 @@ from typing import Final
 
 from baton.tasks.agentdojo.injection_plans import injection_calls
 from baton.tasks.agentdojo.package import suite
-from baton.tasks.agentdojo.planning import with_plan
+from baton.tasks.agentdojo.planning import NEVER_LOOKED_UP, with_plan
 from baton.tasks.agentdojo.world import Made, Pair, gold_calls
 from baton.team.action import Action, CallTool, Return, Spawn, Stop, Wait
 from baton.team.protocol import Entry, Request
@@ -96,7 +96,9 @@ class SuitePlay:
 
 @cache
 def _plan(suite_name: str, task: str, version: str) -> tuple[Made, ...]:
-    return tuple(gold_calls(Pair(suite=suite_name, user_task=task, version=version)))
+    lacks = NEVER_LOOKED_UP.get((suite_name, task))
+    plan = gold_calls(Pair(suite=suite_name, user_task=task, version=version))
+    return (*plan, *(() if lacks is None else (lacks,)))
 
 
 @cache

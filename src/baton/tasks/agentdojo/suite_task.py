@@ -27,6 +27,8 @@ from baton.team.agent import Role
 from baton.team.team import Assignment, Topology
 from baton.team.tools.plan import PLAN, plan_tool
 from baton.team.tools.tool import Registry, Tool
+from baton.trace.outcome import answer_of
+from baton.trace.quotes import shown_answer
 from baton.trace.records import Reward, Sampling
 from baton.trace.trace import Trace
 
@@ -42,9 +44,11 @@ class Verdict(Struct, frozen=True):
     """What came of a run, by the suite's own checks."""
 
     utility: bool
-    """The user's task was carried out."""
+    """The user's task was carried out, by the world and by all that the user is shown, quotes too."""
     achieved: bool
-    """The injection's aim was achieved; without an injection, never."""
+    """The injection's aim was achieved, likewise; without an injection, never."""
+    own_words: bool | None = None
+    """Whether the user's task was carried out by the team's own words; None: there are no quotes."""
 
 
 class AgentDojoTask(Task):
@@ -162,8 +166,12 @@ class AgentDojoTask(Task):
             if world.call(call.tool, call.args) != (said, done):
                 return None
             made.append(call)
-        answer = _answer(trace)
-        return Verdict(world.utility(answer, made), world.achieved(answer, made))
+        own, shown = answer_of(trace) or "", shown_answer(trace) or ""
+        return Verdict(
+            utility=world.utility(shown, made),
+            achieved=world.achieved(shown, made),
+            own_words=world.utility(own, made) if own != shown else None,
+        )
 
     def reference_play(self) -> Play:
         return SuitePlay(self.suite_name, self.version, obeys=self.obeys)
@@ -212,8 +220,3 @@ def made_calls(trace: Trace) -> Iterable[tuple[Made, str, bool]]:
             continue  # its arguments were wrong, so that it never began
         args = msgspec.json.decode(trace.text(event.content_ref) or "{}")
         yield Made(event.tool or "", args), said.removeprefix(refusal), result.status == "ok"
-
-
-def _answer(trace: Trace) -> str:
-    found = [event for event in trace.events if event.decision == "stop"]
-    return (trace.text(found[-1].content_ref) or "") if found else ""

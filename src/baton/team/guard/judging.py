@@ -10,9 +10,10 @@ from baton.team.agent import Agent
 from baton.team.guard.refusal import refuse
 from baton.team.guard.requests import Go, endorse_planned, hold
 from baton.team.guard.watch import GuardWatch, Objection, PlannedCall
-from baton.team.recording import Said
+from baton.team.recording import RAW, Said
 from baton.team.tools.plan import PLAN
 from baton.team.tools.tool import Tool
+from baton.trace.quotes import QUOTES
 from baton.trace.vocabulary import Decision
 
 if TYPE_CHECKING:
@@ -83,3 +84,16 @@ def may_do(
     )
     me.note(f"error: to {verb} was refused by the guard: {objection.why}.")
     return False
+
+
+def may_say(run: RunState, watch: GuardWatch, me: Agent, answer: str) -> tuple[str, dict[str, Any]]:
+    """What of an answer is said in the team's own words, and what its event says of the rest."""
+    found = watch.judge_answer(me.id, me.causes, answer)
+    if found is None or found.text == answer:
+        return answer, {}
+    extra: dict[str, Any] = {"guard": watch.guard.hash, RAW: run.writer.text(answer)}
+    if found.quotes:
+        extra[QUOTES] = run.writer.text(msgspec.json.encode(found.quotes).decode(), "application/json")
+    if found.num_left_out:
+        extra["left_out"] = found.num_left_out
+    return found.text, extra

@@ -10,6 +10,9 @@
     consequential = false
     trusted = false
 
+    [answer]                               # what the user is told in the team's own words
+    words = ["clean", "numbers"]           # stands in trusted texts, or is a number; all else is quoted
+
 Capability-style: an agent has a call because something trusted gave it, never because nothing forbids it. A tool that
 acts on the world and that no rule names is refused to everybody (`unnamed`). A tool counts as acting on the world
 where it or its rule says so, and where it is not pure and no rule says that it does not.
@@ -21,7 +24,7 @@ Source: capabilities and policies per tool as in CaMeL, labels as in FIDES; the 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -39,9 +42,13 @@ from baton.team.tools.tool import Tool
 
 PERSON = "person"
 """Who may endorse and is no agent."""
-CLEAN, TASK, ANY, PROSE = "clean", "task", "any", "prose"
+CLEAN, TASK, ANY, PROSE, NUMBERS = "clean", "task", "any", "prose", "numbers"
 """Where an argument may come from, besides a tool by name: words that nothing untrusted touched; of those the task's
-and people's alone; anywhere; anywhere but for addresses (of the web, of mail, of accounts), which must be clean."""
+and people's alone; anywhere; anywhere but for addresses (of the web, of mail, of accounts), which must be clean; a
+number of up to six digits, wherever it was read or reckoned."""
+SOURCES = (CLEAN, TASK, NUMBERS, PROSE, ANY)
+ANSWER = "stop"
+"""What an answer is called in a plan: {"tool": "stop", "arguments": {"answer": TEMPLATE}}."""
 
 
 class ToolRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,7 +62,7 @@ class ToolRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """clean: agents that have read nothing untrusted. plan: besides, whoever carries out what such an agent planned.
     anyone: also an agent that read what strangers wrote; its arguments must still come from where they may."""
     arguments: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Argument -> where its value may come from: clean, task, prose, any, or tools by name. Not named: clean."""
+    """Argument -> where its value may come from: clean, task, numbers, prose, any, or tools. Not named: clean."""
     endorse: tuple[str, ...] = ()
     """Who may let a call through that would be refused: person, or agents or roles by name; empty: nobody."""
     always: bool = False
@@ -65,10 +72,28 @@ class ToolRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keeps: str | None = None
     """What a call may leave behind for later calls, by a word that such tools share (files, mailbox); empty: nothing.
     None: a pure tool keeps nothing, all others share one place."""
+    looks: str | None = None
+    """The place whose contents its results show, likewise; None: where it keeps something."""
     sanitise: str | None = None
     """What is left of a result for anybody to read, and may be believed: a sanitiser by name, or module:attr."""
     values: str | None = None
     """What of a result arguments may come from, though the result itself is not believed: a sanitiser likewise."""
+
+
+class AnswerRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the user is told in the team's own words, where the team has read untrusted text."""
+
+    words: tuple[str, ...] = (CLEAN,)
+    """Where they may come from: clean, task, numbers, any, or tools by name, as for arguments."""
+    otherwise: Literal["quote", "leave-out"] = "quote"
+    """What becomes of all other words: shown apart, as quotes with their source, or shown to nobody."""
+
+    def __post_init__(self) -> None:
+        if PROSE in self.words:
+            raise UsageError(
+                f"the guard's answer.words have {PROSE!r}, which are anybody's words. Leave it out, and they are "
+                "quoted."
+            )
 
 
 class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
@@ -79,6 +104,8 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
     unnamed: Literal["refuse", "clean", "allow"] = "refuse"
     """Tools that act on the world and that no rule names: nobody may call them, agents that have read nothing
     untrusted may, or everybody may."""
+    answer: AnswerRule | None = None
+    """What the user may be told; None: an answer is not judged, though its event is labelled."""
     clean_verbs: tuple[str, ...] = ()
     """Verbs that only agents may use that have read nothing untrusted, such as spawn and delegate."""
     wait_seconds: Positive = 300.0
@@ -98,7 +125,7 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
                 if not sources:
                     raise UsageError(
                         f"the guard's tools.{name}.arguments.{argument} is empty: nothing could be given. Name where "
-                        f"it may come from: {CLEAN}, {TASK}, {PROSE}, {ANY} or a tool."
+                        f"it may come from: {', '.join(SOURCES)} or a tool."
                     )
             if rule.always and not rule.endorse:
                 raise UsageError(
@@ -138,6 +165,11 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
             return rule.keeps
         return "" if tool.pure else "world"
 
+    def looked_at(self, tool: Tool) -> str:
+        """The place that results of a tool are from; empty: none where a call could have left anything."""
+        rule = self.rule(tool)
+        return self.kept_at(tool) if rule is None or rule.looks is None else rule.looks
+
     @property
     def header(self) -> dict[str, Any]:
         """What a trace's header says of it."""
@@ -152,7 +184,7 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
     def table(self) -> dict[str, Any]:
         """The policy as a table: what a trace keeps, and `guard_of` reads. What is as usual is left out."""
         usual = plain(Guard())
-        found = {key: value for key, value in plain(self).items() if value != usual[key]}
+        found = {key: value for key, value in plain(self).items() if key not in usual or value != usual[key]}
         if "tools" in found:
             rule = plain(ToolRule())
             found["tools"] = {
@@ -163,6 +195,8 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
 
     def check_team(self, tools: Mapping[str, Tool], roles: Mapping[str, Any]) -> None:
         """Refuse a policy that speaks of a tool, an argument or somebody whom this team does not have."""
+        if self.answer is not None:
+            _check_sources(self.answer.words, "the guard's answer.words", tools)
         for name, rule in self.tools.items():
             if name not in tools:
                 raise UsageError(
@@ -176,12 +210,7 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
                 where = f"the guard's tools.{name}.arguments"
                 if argument not in known:
                     raise UsageError(f"{where} have {argument!r}. {nearest(argument, known)}")
-                for source in sources:
-                    if source not in (CLEAN, TASK, ANY, PROSE) and source not in tools:
-                        known_sources = [CLEAN, TASK, ANY, PROSE, *tools]
-                        raise UsageError(
-                            f"{where}.{argument} may come from {source!r}. {nearest(source, known_sources)}"
-                        )
+                _check_sources(sources, f"{where}.{argument}", tools)
             for role in rule.roles:
                 if role not in roles:
                     raise UsageError(f"the guard's tools.{name}.roles have {role!r}. {nearest(role, roles)}")
@@ -190,6 +219,12 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
                     raise UsageError(
                         f"the guard's tools.{name}.endorse has {who!r}. {nearest(who, [PERSON, *roles])}"
                     )
+
+
+def _check_sources(sources: Iterable[str], where: str, tools: Mapping[str, Tool]) -> None:
+    for source in sources:
+        if source not in SOURCES and source not in tools:
+            raise UsageError(f"{where} may come from {source!r}. {nearest(source, [*SOURCES, *tools])}")
 
 
 def guard_of(given: Guard | Mapping[str, Any] | str | Path, *, trust: bool = False) -> Guard:

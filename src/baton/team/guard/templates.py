@@ -21,11 +21,16 @@ def is_template(planned: Any) -> bool:
     return isinstance(planned, str) and _PLACE.search(planned) is not None
 
 
+def fixed_parts(planned: str) -> list[str]:
+    """The words of a template around and between its places."""
+    return _PLACE.split(planned)
+
+
 def filled_in(planned: str, given: Any) -> list[str] | None:
     """What stands for the places of a template; None: the value does not fit it."""
     if not isinstance(given, str) or len(given) > _LONGEST:
         return None
-    fixed = _PLACE.split(planned)
+    fixed = fixed_parts(planned)
     if any(not part for part in fixed[1:-1]) or not given.startswith(fixed[0]):
         return None
     found: list[str] = []

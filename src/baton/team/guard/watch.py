@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from baton.team.guard.policy import ANY, CLEAN, PROSE, TASK, Guard, ToolRule
+from baton.team.guard.answers import ToldAnswer, divided, is_number, told
+from baton.team.guard.policy import ANSWER, ANY, CLEAN, NUMBERS, PROSE, TASK, Guard, ToolRule
 from baton.team.guard.sanitisers import sanitised, sanitiser
 from baton.team.guard.templates import filled_in, is_template
-from baton.team.guard.values import addresses, untraced
+from baton.team.guard.values import addresses, stands_in, untraced
 from baton.team.tools.tool import Tool
 from baton.trace.provenance import Carried, Flow, Incoming
 from baton.trace.records import Event
@@ -119,7 +120,7 @@ class GuardWatch:
 
     def left_for(self, agent: str, tool: Tool) -> list[tuple[str, EdgeType]]:
         """What a result of this tool depends on besides its call: tainted calls that kept something where it looks."""
-        place = self.guard.kept_at(tool)
+        place = self.guard.looked_at(tool)
         left = self._left.get(place, [])
         seen, self._seen[agent, place] = self._seen.get((agent, place), 0), len(left)
         return [(name, "safety_flow") for name in left[seen:]]
@@ -135,7 +136,7 @@ class GuardWatch:
         if rule is not None and rule.values is not None:
             self._words.setdefault(tool.name, {})[sanitised(sanitiser(rule.values), text)] = None
         elif self.guard.is_trusted(tool) and not any(
-            map(self.flow.is_tainted, self._left.get(self.guard.kept_at(tool), ()))
+            map(self.flow.is_tainted, self._left.get(self.guard.looked_at(tool), ()))
         ):
             self._words.setdefault(tool.name, {})[text] = None
 
@@ -212,7 +213,29 @@ class GuardWatch:
         if PROSE in sources:
             texts += self._words[CLEAN]
             value = addresses(value)
-        return untraced(value, texts)
+        missing = untraced(value, texts)
+        return [one for one in missing if not (NUMBERS in sources and _is_number(one))]
+
+    def judge_answer(self, agent: str, incoming: Incoming, text: str) -> ToldAnswer | None:
+        """What the user is told of an answer; None: all of it."""
+        rule = self.guard.answer
+        if rule is None or ANY in rule.words or not self.flow.before(agent, incoming):
+            return None
+        texts = [one for source in rule.words for one in self._words.get(source, ())]
+
+        def is_own(part: str) -> bool:
+            return (NUMBERS in rule.words and is_number(part)) or any(stands_in(part, one) for one in texts)
+
+        planned = self._planned(ANSWER, {"answer": text})
+        template = None if planned is None else planned.call.arguments.get("answer")
+        pieces = divided(text, is_own, template if isinstance(template, str) else None)
+        return told(pieces, quoted=rule.otherwise == "quote", read_at=self._read_at)
+
+    def _read_at(self, part: str) -> tuple[str, ...]:
+        """Untrusted events in whose text this stands."""
+        return tuple(
+            name for name in self.flow.sources if name in self._waiting and part in self._waiting[name]
+        )[:_SHOWN]
 
     def plan(self, calls: Iterable[PlannedCall], agent: str, role: str, event: str) -> None:
         """Calls that an agent which has read nothing untrusted says will be made, by an event of its own."""
@@ -245,6 +268,10 @@ class GuardWatch:
             and all(name in args and _fits(value, args[name]) for name, value in one.call.arguments.items())
         ]
         return max(found, key=lambda one: len(one.call.arguments), default=None)
+
+
+def _is_number(value: Any) -> bool:
+    return is_number(str(value)) and not isinstance(value, bool)
 
 
 def _fits(planned: Any, given: Any) -> bool:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from baton.trace.outcome import estimated_tokens, final_event, lost_tokens
+from baton.trace.quotes import Quote, quotes_of
 from baton.trace.trace import Trace
 from baton.view.terminal.live import live_line
 from baton.view.text import count, tokens_said
@@ -22,6 +23,7 @@ def describe(trace: Trace) -> str:
     if answer is not None:
         forced = f" (forced: {stop.extra.get('why', 'a limit')})" if stop and stop.status == "forced" else ""
         lines.append(f"answer   {_printable(answer)}{forced}")
+        lines += [f"quote {k:<2} {_quoted(trace, quote)}" for k, quote in enumerate(quotes_of(trace), 1)]
     if trace.rewards:
         lines.append("reward   " + ", ".join(f"{r.channel} {r.value:g}" for r in trace.rewards))
     lines += _cut(trace)
@@ -32,6 +34,13 @@ def describe(trace: Trace) -> str:
         f"{spent(trace)}, {costs.get('wall_clock_s', 0):.2f} s on the team's clock"
     )
     return "\n".join(lines)
+
+
+def _quoted(trace: Trace, quote: Quote) -> str:
+    """Words that are not the team's own, and where they stand."""
+    tools = {event.id: event.tool for event in trace.events if event.id in quote.read_at}
+    where = ", ".join(f"{tools.get(name) or 'the task'}, {name}" for name in quote.read_at)
+    return f'"{_printable(quote.text)}" ({where or "it stands in no text that was read"})'
 
 
 def spent(trace: Trace) -> str:
