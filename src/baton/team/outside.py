@@ -29,6 +29,7 @@ from baton.team.recording import RAW, TraceWriter
 from baton.team.together import Together
 from baton.team.tools.agent_place import AgentPlaces
 from baton.team.tools.tool import NOTHING_HIDDEN, Tool, ToolOutcome, invoke, invoke_now
+from baton.trace.provenance import HELD
 from baton.trace.records import Call
 from baton.trace.vocabulary import Status
 
@@ -251,12 +252,16 @@ class Outside:
         if guard is not None and "intervention" not in extra and (shown := guard.shown(tool, text)) != text:
             extra = extra | {RAW: self._writer.text(text)}
             text = shown
+        said = text
+        if guard is not None and guard.handles is not None and guard.holds(tool, op.id, left):
+            extra = {RAW: self._writer.text(text), **extra, HELD: [op.id, *(name for name, _ in left)]}
+            said = guard.handles.keep(result_id, text)
         event = self._writer.emit(
             agent,
             "tool_result",
             id_=result_id,
             tool=tool.name,
-            text=text,
+            text=said,
             t=op.start,
             duration_s=self._driver.now - op.start,
             status=status,
@@ -266,7 +271,7 @@ class Outside:
         )
         if guard is not None:
             guard.result(tool, text)
-        agent.inbox.append(Item(event.id, "causal", tool.name, f"{tool.name}: {text}", speaker="tool"))
+        agent.inbox.append(Item(event.id, "causal", tool.name, f"{tool.name}: {said}", speaker="tool"))
         if not self.tools_of(agent) and agent.waits_for_tools:
             agent.waits_for_tools = False
             return True

@@ -27,12 +27,13 @@ from baton.team.guard.watch import CallRequest
 from baton.team.intervene import Intervention, Replace
 from baton.team.outside import Mode
 from baton.team.people import Act, Steering, act_of, carry_out, live_edits
-from baton.team.recording import CHARGED, GIVEN, RESUMED, Journal, Lost, Recording, TraceWriter, moment
+from baton.team.recording import CHARGED, GIVEN, RAW, RESUMED, Journal, Lost, Recording, TraceWriter, moment
 from baton.team.standing import standing
 from baton.team.state import RunState
 from baton.team.team import Assignment, Team
 from baton.team.tools.tool import NO_TOOLS, Tool
 from baton.team.verbs import perform, take_turn
+from baton.trace.provenance import HELD
 from baton.trace.records import Event, Reward
 from baton.trace.trace import Header, Trace, meta_as, meta_table
 
@@ -146,6 +147,13 @@ class Run:
         extra: dict[str, Any] = {"given": True}
         if isinstance(change, Replace):
             given, extra = change.text, extra | {"intervention": "replace"}
+        watch = self.state.guard
+        if watch is not None and watch.handles is not None:
+            extra |= {HELD: [], RAW: self.writer.text(given)}
+            name = watch.handles.keep(f"{GIVEN}#1", given)
+            self.writer.emit_given(root, name, extra)
+            root.inbox.append(Item("", "safety_flow", GIVEN, f"strangers wrote of the task: {name}"))
+            return
         event = self.writer.emit_given(root, given, extra)
         root.inbox.append(Item(event.id, "safety_flow", GIVEN, given))
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from baton.team.agent import Agent, Item, Program, Role, Waiting, act
+from baton.team.agent import Agent, Item, Program, Role, Waiting, act, returned
 from baton.team.budget import (
     MAX_TOKENS,
     Bill,
@@ -30,7 +30,7 @@ from baton.team.budget import (
 )
 from baton.team.clock import Driver, Op, Resting
 from baton.team.credentials import Vault
-from baton.team.guard.judging import may_say
+from baton.team.guard.judging import may_return, may_say
 from baton.team.guard.watch import CallRequest, GuardWatch
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, OnEvent, OnlyAgents, Replace
 from baton.team.outside import Mode, Outside, asked
@@ -262,16 +262,20 @@ class RunState:
             self.answer, self.stopped = answer, True
             return
         had = "" if agent.id in self.muted else agent.answered
+        names, kept = may_return(self, self.guard, agent, had)
         event = self.writer.emit(
             agent,
             "return",
             from_=agent.id,
             to=agent.parent.id,
-            text=had,
+            text=names,
             status="forced",
-            extra={"why": reason},
+            extra={"why": reason, **kept},
             tokens=lost,
         )
+        if kept:  # whether a reader gave up depends on what it read
+            self.hand_over(agent, returned(event.id, agent.id, names))
+            return
         text = f"{agent.id} gave up: {reason}." + (f" It had: {had}" if had else "")
         self.hand_over(agent, Item(event.id, "return", agent.id, text, result=had))
 

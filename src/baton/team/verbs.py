@@ -36,7 +36,17 @@ from baton.team.agent import Agent, CarryOut, Item, returned
 from baton.team.aggregate import Claim, aggregator
 from baton.team.budget import Refusal, Reservation
 from baton.team.clock import Op, Resting
-from baton.team.guard.judging import CARRIES_ALL, may_call, may_do, may_say, planned
+from baton.team.guard.judging import (
+    CARRIES_ALL,
+    fill,
+    for_reader,
+    hand_to_reader,
+    may_call,
+    may_do,
+    may_return,
+    may_say,
+    planned,
+)
 from baton.team.hints import hint_for_agent
 from baton.team.intervene import Drop, Force, Replace, has_text, with_text
 from baton.team.protocol import Answer, Entry
@@ -45,6 +55,7 @@ from baton.team.shared_verbs import read, write
 from baton.team.state import RunState
 from baton.team.surface import ParseError
 from baton.team.tools.tool import Tool
+from baton.trace.provenance import FILLED
 from baton.trace.records import Ints
 from baton.trace.vocabulary import Decision, EdgeType, EventType
 
@@ -164,6 +175,7 @@ def invalid(run: RunState, me: Agent, message: str, said: Said | None, decision:
 async def _spawn(run: RunState, me: Agent, action: Spawn, said: Said | None, extra: dict[str, Any]) -> None:
     if action.role not in me.role.spawns:
         raise Forbidden(f"you cannot spawn a {action.role!r}. {hint_for_agent(action.role, me.role.spawns)}")
+    given = for_reader(run.guard, action.role, action.task)
     number = me.num_children.get(action.role, 0) + 1
     me.num_children[action.role] = number
     prefix = "" if me.parent is None else f"{me.id}."
@@ -200,6 +212,7 @@ async def _spawn(run: RunState, me: Agent, action: Spawn, said: Said | None, ext
     child.slot, child.born = slot, event.id
     me.children.append(child)
     child.inbox.append(Item(event.id, "spawn", me.id, f"task: {action.task}"))
+    hand_to_reader(run.guard, child, event.id, given)
     me.note(f"spawned {id_}")
 
 
@@ -211,6 +224,7 @@ async def _delegate(
         raise Forbidden(f"you can delegate only to agents you spawned; {agent.id} is not one")
     if agent.state != "idle":
         raise Forbidden(f"{agent.id} is still busy; wait for it, or send it a message")
+    given = for_reader(run.guard, agent.role.name, action.task)
     slot = run.budget.reserve(concurrent=1)
     if isinstance(slot, Refusal):
         run.refuse(me, slot, decision="delegate", said=said, what=f"delegating to {agent.id}")
@@ -236,6 +250,7 @@ async def _delegate(
     run.active.add(agent.id)
     run.start_timer(agent)
     agent.inbox.append(Item(event.id, "message", me.id, f"task: {action.task}"))
+    hand_to_reader(run.guard, agent, event.id, given)
     run.wake(agent)
 
 
@@ -261,11 +276,14 @@ async def _call_tool(
         raise Forbidden(f"you have no tool {action.tool!r}. {hint_for_agent(action.tool, me.role.tools)}")
     tool = run.harness.tools[action.tool]
     if run.guard is not None:
+        args, filled = fill(run.guard, tool, action.args)
+        if filled is not None:
+            action, extra = structs.replace(action, args=args), extra | {FILLED: list(filled.events)}
 
         def go(said: Said | None, allowed: dict[str, Any], causes: Sequence[tuple[str, EdgeType]]) -> None:
             _make_call(run, me, action, tool, said, extra | allowed, causes)
 
-        allowed = may_call(run, run.guard, me, tool, action.args, said, go)
+        allowed = may_call(run, run.guard, me, tool, action.args, said, go, filled)
         if allowed is None:
             return
         extra = extra | allowed
@@ -376,6 +394,9 @@ async def _aggregate(
 async def _return(run: RunState, me: Agent, action: Return, said: Said | None, extra: dict[str, Any]) -> None:
     if me.parent is None:
         raise Forbidden("nobody gave you a task to return from; stop instead")
+    text, kept = may_return(run, run.guard, me, action.text)
+    if kept:
+        action, extra = Return(text), extra | kept
     if action.confidence is not None:
         extra = extra | {"confidence": action.confidence}
     if run.guard is not None and me.role.returns == "transcript":

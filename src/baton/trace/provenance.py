@@ -8,6 +8,11 @@
              spawn and delegate pass it to the child. Temporal edges carry nothing.
   whole      an event with extra["carries"] = "context" (a branch that inherits, a transcript that is handed up)
              brings all that its agent has read, so endorsing the event alone cleans nobody
+  held       an event with extra["held"] is a name for what it keeps (a guard's handles): what it keeps is tainted,
+             and taints along safety_flow alone, whoever reads it; the name taints nobody. The list has the events
+             that only what is kept depends on
+  filled     an event with extra["filled"] (ids of held events) had names replaced by what they keep: it is
+             tainted, and its agent, which has read none of it, is not
   endorsed   an event with extra["endorses"] (an id, or a list of them) makes what it names clean for all
              that is read later. An agent that has read taint cannot endorse: only a person
              (human_intervention) or the harness (safety_event) can do so in its place.
@@ -32,6 +37,10 @@ DATA_EDGES: frozenset[EdgeType] = frozenset(
     {"message", "return", "aggregate", "tool_dependency", "safety_flow"}
 )
 CONTROL_EDGES: frozenset[EdgeType] = frozenset({"causal", "spawn"})
+HELD = "held"
+"""In the extra of an event whose text is a name for what it keeps: events that only what it keeps depends on."""
+FILLED = "filled"
+"""In the extra of an event in which names were replaced: the held events that they name."""
 _MAY_ENDORSE = ("human_intervention", "safety_event")
 Incoming = Sequence[tuple[str, EdgeType]]
 """What an event depends on: (event, edge)."""
@@ -95,6 +104,7 @@ class Flow:
         self.touched: dict[str, None] = {}
         """Agents whose context was ever tainted."""
         self._minds: dict[str, _Mind] = {}
+        self._held: set[str] = set()
         self._whole: dict[str, Carried] = {}
         """Events that carry a context -> what its agent had read."""
 
@@ -114,6 +124,10 @@ class Flow:
     def step(self, event: Event, incoming: Incoming) -> None:
         """The next event, with what it depends on."""
         self._by_id[event.id] = event
+        held = event.extra.get(HELD)
+        if held is not None:
+            self._held.add(event.id)
+            incoming = [(src, kind) for src, kind in incoming if src not in _named(held)]
         read_data, read_control = self._read(incoming)
         data, control = bool(read_data), bool(read_control)
         if event.type != "human_intervention":  # a person is no agent: what one says is one's own
@@ -128,7 +142,11 @@ class Flow:
                 self._whole[event.id] = Carried(frozenset(mind.data), frozenset(mind.control))
         if data or control:
             self.control[event.id] = None
-        if self._is_source(event):
+        if held is not None or event.extra.get(FILLED):
+            data = True
+        if self._is_source(event) and held is not None:
+            self.sources.append(event.id)
+        elif self._is_source(event):
             self.sources.append(event.id)
             reader = self._reader(event, incoming)
             self._minds.setdefault(reader, _Mind()).data.add(event.id)
@@ -147,7 +165,7 @@ class Flow:
             if kind in DATA_EDGES and src in self._whole:
                 data |= self._whole[src].data - self.endorsed.keys()
                 control |= self._whole[src].control - self.endorsed.keys()
-            if src in self.endorsed:
+            if src in self.endorsed or (src in self._held and kind != "safety_flow"):
                 continue
             if kind in DATA_EDGES:
                 if src in self.data:

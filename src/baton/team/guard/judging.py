@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Struct
 
-from baton.team.agent import Agent
+from baton.team.agent import Agent, Item
 from baton.team.guard.refusal import refuse
 from baton.team.guard.requests import Go, endorse_planned, hold
 from baton.team.guard.watch import GuardWatch, Objection, PlannedCall
 from baton.team.recording import RAW, Said
 from baton.team.tools.plan import PLAN
 from baton.team.tools.tool import Tool
+from baton.trace.provenance import FILLED, HELD
 from baton.trace.quotes import QUOTES
 from baton.trace.vocabulary import Decision
 
@@ -32,6 +34,7 @@ def may_call(
     args: dict[str, Any],
     said: Said | None,
     go: Go,
+    filled: Filled | None = None,
 ) -> dict[str, Any] | None:
     """What the event of a call says of the guard. None: it may not be made now.
 
@@ -39,7 +42,10 @@ def may_call(
     """
     plan: list[PlannedCall] = []
     objection: Objection | str = ""
-    if tool.name == PLAN:
+    kept = () if filled is None else filled.events
+    if filled is not None and not filled.whole:
+        objection = Objection(why="a handle that it names was left empty")
+    elif tool.name == PLAN:
         if watch.flow.before(me.id, me.causes):
             objection = Objection(why="its caller has read untrusted text, so it cannot plan calls")
         else:
@@ -48,16 +54,69 @@ def may_call(
             except msgspec.ValidationError as error:
                 objection = Objection(why=f"a plan is a list of calls with a tool and arguments ({error})")
     else:
-        objection = watch.judge(me.id, me.role.name, me.causes, tool, args)
+        arguments = () if filled is None else filled.arguments
+        objection = watch.judge(me.id, me.role.name, me.causes, tool, args, arguments)
     if isinstance(objection, Objection) and objection.endorse:
-        hold(run, watch, me, objection, tool=tool, args=args, said=said, go=go)
+        hold(run, watch, me, objection, tool=tool, args=args, said=said, go=go, filled=kept)
         return None
     if isinstance(objection, Objection):
-        refuse(run, watch, me, objection, tool=tool.name, args=args, said=said)
+        refuse(run, watch, me, objection, tool=tool.name, args=args, said=said, filled=kept)
         return None
     if plan:
         watch.plan(plan, me.id, me.role.name, me.next_event_id())
     return {"allowed": objection} if objection else {}
+
+
+class Filled(Struct, frozen=True, kw_only=True):
+    """What became of a call's arguments in which handles stood."""
+
+    events: tuple[str, ...]
+    """That keep what they stand for."""
+    arguments: tuple[str, ...]
+    """In which they stood."""
+    whole: bool
+    """Whether a reader had filled in all of them."""
+
+
+def fill(watch: GuardWatch, tool: Tool, args: dict[str, Any]) -> tuple[dict[str, Any], Filled | None]:
+    """Arguments with what their handles stand for. A plan is the agent's own: names in it stay names."""
+    handles = None if tool.name == PLAN else watch.handles
+    events = [] if handles is None else handles.names_in(args)
+    if handles is None or not events:
+        return args, None
+    found, whole = handles.substituted(args)
+    names = tuple(name for name, value in args.items() if handles.names_in(value))
+    return found, Filled(events=tuple(events), arguments=names, whole=whole)
+
+
+def for_reader(
+    watch: GuardWatch | None, role: str, task: str
+) -> tuple[list[tuple[str, str]], dict[str, str]]:
+    """What a reader of this role is to read for a task, with the events that keep it, and the fields it fills in."""
+    if watch is None or watch.handles is None or not watch.is_reader(role):
+        return [], {}
+    return watch.handles.ask(task)
+
+
+def hand_to_reader(
+    watch: GuardWatch | None,
+    reader: Agent,
+    task: str,
+    given: tuple[list[tuple[str, str]], dict[str, str]],
+) -> None:
+    """Let a reader read what it was sent for, by an event."""
+    texts, schema = given
+    if watch is not None and watch.handles is not None and schema:
+        watch.handles.asks(reader.id, task, schema)
+        reader.inbox += [Item(event, "safety_flow", "", f"${event}: {text}", "tool") for event, text in texts]
+
+
+def may_return(run: RunState, watch: GuardWatch | None, me: Agent, text: str) -> tuple[str, dict[str, Any]]:
+    """What is handed up of a return: of a reader's, names alone."""
+    if watch is None or watch.handles is None or not watch.is_reader(me.role.name):
+        return text, {}
+    names = watch.handles.returned(me.id, me.next_event_id(), text)
+    return names, {HELD: [], RAW: run.writer.text(text)}
 
 
 def planned(run: RunState, watch: GuardWatch, tool: Tool) -> None:
@@ -89,6 +148,7 @@ def may_do(
 def may_say(run: RunState, watch: GuardWatch, me: Agent, answer: str) -> tuple[str, dict[str, Any]]:
     """What of an answer is said in the team's own words, and what its event says of the rest."""
     found = watch.judge_answer(me.id, me.causes, answer)
+    kept = [] if watch.handles is None else watch.handles.names_in(answer)
     if found is None or found.text == answer:
         return answer, {}
     extra: dict[str, Any] = {"guard": watch.guard.hash, RAW: run.writer.text(answer)}
@@ -96,4 +156,6 @@ def may_say(run: RunState, watch: GuardWatch, me: Agent, answer: str) -> tuple[s
         extra[QUOTES] = run.writer.text(msgspec.json.encode(found.quotes).decode(), "application/json")
     if found.num_left_out:
         extra["left_out"] = found.num_left_out
+    if kept:
+        extra[FILLED] = kept
     return found.text, extra

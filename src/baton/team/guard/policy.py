@@ -37,6 +37,7 @@ from baton import registry
 from baton.errors import UsageError, nearest
 from baton.settings import Positive, check, decode, plain
 from baton.team.action import VERBS
+from baton.team.guard.handles import HandleRule
 from baton.team.guard.sanitisers import sanitiser
 from baton.team.tools.tool import Tool
 
@@ -104,6 +105,8 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
     unnamed: Literal["refuse", "clean", "allow"] = "refuse"
     """Tools that act on the world and that no rule names: nobody may call them, agents that have read nothing
     untrusted may, or everybody may."""
+    handles: HandleRule | None = None
+    """Untrusted results are kept under names, and readers fill in fields from them; None: they are read as they are."""
     answer: AnswerRule | None = None
     """What the user may be told; None: an answer is not judged, though its event is labelled."""
     clean_verbs: tuple[str, ...] = ()
@@ -195,6 +198,8 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
 
     def check_team(self, tools: Mapping[str, Tool], roles: Mapping[str, Any]) -> None:
         """Refuse a policy that speaks of a tool, an argument or somebody whom this team does not have."""
+        if self.handles is not None:
+            _check_readers(self.handles, roles)
         if self.answer is not None:
             _check_sources(self.answer.words, "the guard's answer.words", tools)
         for name, rule in self.tools.items():
@@ -219,6 +224,23 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
                     raise UsageError(
                         f"the guard's tools.{name}.endorse has {who!r}. {nearest(who, [PERSON, *roles])}"
                     )
+
+
+def _check_readers(rule: HandleRule, roles: Mapping[str, Any]) -> None:
+    """A reader returns, and does nothing else: then it can do no harm, whatever it reads."""
+    if not rule.readers:
+        raise UsageError(
+            'the guard\'s handles have no readers. Name a role that only returns: readers = ["reader"]'
+        )
+    for name in rule.readers:
+        if name not in roles:
+            raise UsageError(f"the guard's handles.readers have {name!r}. {nearest(name, roles)}")
+        role = roles[name]
+        if tuple(role.verbs) != ("return",) or role.inherit or role.returns != "summary":
+            raise UsageError(
+                f"the guard's handles.readers have {name!r}, which may do more than return a summary. Give that role "
+                'verbs = ("return",), inherit = False and returns = "summary".'
+            )
 
 
 def _check_sources(sources: Iterable[str], where: str, tools: Mapping[str, Tool]) -> None:

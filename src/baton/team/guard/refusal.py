@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,8 +25,10 @@ def refuse(
     args: dict[str, Any],
     said: Said | None,
     extra: dict[str, Any] | None = None,
+    filled: Sequence[str] = (),
 ) -> None:
-    """Write that the guard said no, and tell the agent."""
+    """Write that the guard said no, and tell the agent. `filled`: what the arguments were filled with, which may be
+    why, so that the agent has read something of it now."""
     given = run.writer.text(msgspec.json.encode(args).decode(), "application/json")
     told: dict[str, Any] = {"guard": watch.guard.hash, "refused": "call", "arguments_ref": given}
     if objection.arguments:
@@ -40,5 +43,6 @@ def refuse(
         said=said,
         status="failed",
         extra=told | (extra or {}),
+        causes=[(name, "safety_flow") for name in filled],
     )
     me.note(f"error: calling {tool} was refused by the guard: {objection.why}.")

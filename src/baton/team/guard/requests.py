@@ -14,7 +14,7 @@ resumed run come to the same, for a person's word and the end of the wait are co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -60,6 +60,7 @@ def hold(
     args: dict[str, Any],
     said: Said | None,
     go: Go,
+    filled: Sequence[str] = (),
 ) -> None:
     """Let a call wait for its endorsement."""
     event = run.writer.emit(
@@ -74,6 +75,7 @@ def hold(
             "guard": watch.guard.hash,
             "request": {"tool": tool.name, "why": objection.why, "endorse": list(objection.endorse)},
         },
+        causes=[(name, "safety_flow") for name in filled],
     )
     asked = CallRequest(
         id=event.id,

@@ -6,13 +6,14 @@ replay, a resume and a fork judge as the run did, and what was decided by is wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from baton.team.guard.answers import ToldAnswer, divided, is_number, told
+from baton.team.guard.answers import AnswerPiece, ToldAnswer, divided, is_number, told
+from baton.team.guard.handles import NAME, Handles
 from baton.team.guard.policy import ANSWER, ANY, CLEAN, NUMBERS, PROSE, TASK, Guard, ToolRule
 from baton.team.guard.sanitisers import sanitised, sanitiser
 from baton.team.guard.templates import filled_in, is_template
@@ -87,6 +88,8 @@ class GuardWatch:
         self._plan: list[Grant] = []
         self.held: dict[str, Any] = {}
         """Requests that wait for an endorsement (`baton.team.guard.requests.HeldCall`)."""
+        self.handles = None if guard.handles is None else Handles(guard.handles)
+        """What is kept under names; None: nothing is."""
         self._places: dict[str, str] = {}
         self._num_endorsed = 0
 
@@ -122,6 +125,8 @@ class GuardWatch:
         """What a result of this tool depends on besides its call: tainted calls that kept something where it looks."""
         place = self.guard.looked_at(tool)
         left = self._left.get(place, [])
+        if self.handles is not None:  # whoever reads only names is tainted by no earlier result
+            return [(name, "safety_flow") for name in left]
         seen, self._seen[agent, place] = self._seen.get((agent, place), 0), len(left)
         return [(name, "safety_flow") for name in left[seen:]]
 
@@ -129,6 +134,16 @@ class GuardWatch:
         """What anybody reads of a tool's result."""
         rule = self.guard.rule(tool)
         return text if rule is None or rule.sanitise is None else sanitised(sanitiser(rule.sanitise), text)
+
+    def is_reader(self, role: str) -> bool:
+        """Whether agents of a role are quarantined readers of handles."""
+        return self.handles is not None and role in self.handles.rule.readers
+
+    def holds(self, tool: Tool, call: str, left: Sequence[tuple[str, EdgeType]]) -> bool:
+        """Whether a result is kept under a name."""
+        return self.handles is not None and (
+            not self.guard.is_trusted(tool) or bool(left) or self.flow.is_tainted(call)
+        )
 
     def result(self, tool: Tool, text: str) -> None:
         """A tool's result, as it is read, which may be a place that arguments come from."""
@@ -141,10 +156,16 @@ class GuardWatch:
             self._words.setdefault(tool.name, {})[text] = None
 
     def judge(
-        self, agent: str, role: str, incoming: Incoming, tool: Tool, args: Mapping[str, Any]
+        self,
+        agent: str,
+        role: str,
+        incoming: Incoming,
+        tool: Tool,
+        args: Mapping[str, Any],
+        filled: Iterable[str] = (),
     ) -> Objection | str:
         """Why a call may not be made; or, of one that may although its caller is tainted, by what: plan, values
-        or endorsed."""
+        or endorsed. `filled`: arguments in which names were replaced."""
         rule = self.guard.rule(tool)
         if rule is not None and rule.roles and role not in rule.roles:
             return Objection(why=f"only {_listed(rule.roles)} may call it")
@@ -154,7 +175,10 @@ class GuardWatch:
             return Objection(why="it acts on the world and no rule of the guard names it")
         if rule is None and self.guard.unnamed == "allow":
             return ""
-        objection = self._object(rule or ToolRule(), self.flow.before(agent, incoming), tool, args)
+        rule = rule or ToolRule()
+        objection = self._object(rule, self.flow.before(agent, incoming), tool, args)
+        if objection == "":
+            objection = self._judge_filled(rule, args, filled)
         if isinstance(objection, Objection) and objection.endorse:
             endorsed = self.planned_by(objection.endorse, tool.name, args)
             if endorsed is not None:
@@ -202,6 +226,21 @@ class GuardWatch:
             **told,
         )
 
+    def _judge_filled(
+        self, rule: ToolRule, args: Mapping[str, Any], filled: Iterable[str]
+    ) -> Objection | str:
+        """Of a caller that has read nothing untrusted: what names stand for has to come from where it may."""
+        names = list(filled)
+        wrong = [name for name in names if self._untraced(rule, name, args[name])]
+        if not wrong:
+            return "values" if names else ""
+        words = "; ".join(f"{name} may come from {_listed(self._sources(rule, name))}" for name in wrong)
+        return Objection(
+            why=f"not all that was filled in comes from where it may: {words}",
+            arguments=tuple(wrong),
+            endorse=rule.endorse,
+        )
+
     def _sources(self, rule: ToolRule, argument: str) -> tuple[str, ...]:
         return rule.arguments.get(argument, (CLEAN,))
 
@@ -219,8 +258,9 @@ class GuardWatch:
     def judge_answer(self, agent: str, incoming: Incoming, text: str) -> ToldAnswer | None:
         """What the user is told of an answer; None: all of it."""
         rule = self.guard.answer
-        if rule is None or ANY in rule.words or not self.flow.before(agent, incoming):
-            return None
+        judged = rule is not None and ANY not in rule.words and bool(self.flow.before(agent, incoming))
+        if rule is None or not judged:
+            return self._with_handles(text)
         texts = [one for source in rule.words for one in self._words.get(source, ())]
 
         def is_own(part: str) -> bool:
@@ -230,6 +270,21 @@ class GuardWatch:
         template = None if planned is None else planned.call.arguments.get("answer")
         pieces = divided(text, is_own, template if isinstance(template, str) else None)
         return told(pieces, quoted=rule.otherwise == "quote", read_at=self._read_at)
+
+    def _with_handles(self, text: str) -> ToldAnswer | None:
+        """An answer in the team's own words, in which each name is a quote of what it stands for."""
+        if self.handles is None or not NAME.search(text):
+            return None
+        pieces: list[AnswerPiece] = []
+        at = 0
+        for match in NAME.finditer(text):
+            value, _ = self.handles.substituted(match[0])
+            shown = value if isinstance(value, str) else "" if value is None else str(value)
+            pieces += [AnswerPiece(text[at : match.start()], True), AnswerPiece(shown, False)]
+            at = match.end()
+        pieces.append(AnswerPiece(text[at:], True))
+        leave = self.guard.answer is not None and self.guard.answer.otherwise == "leave-out"
+        return told(pieces, quoted=not leave, read_at=self._read_at)
 
     def _read_at(self, part: str) -> tuple[str, ...]:
         """Untrusted events in whose text this stands."""
