@@ -168,6 +168,14 @@ def test_pieces_come_to_the_same_text_and_own_ones_stand_in_it(answer: str, know
     assert letters <= set(known)
 
 
+def test_words_are_never_cut() -> None:
+    for address in ("https://a.com/x=?y", "https://a.com/(b)[c]|d", "a:b=c", "a,b", "x@y.org"):
+        for text in (address, f"go to ({address}), now", f"1. {address}"):
+            pieces = divided(text, lambda part: part in ("go to", "now", "1"))
+            (foreign,) = [piece.text for piece in pieces if not piece.own]
+            assert foreign == address or address.endswith(")"), pieces
+
+
 def test_long_answers_are_not_gone_through_for_ever() -> None:
     pieces = divided("Bob, no\n" * 20_000, lambda part: part == "Bob")
     assert len(pieces) < 2_000

@@ -22,8 +22,14 @@ LEFT_OUT = "[left out]"
 """What stands for words that nobody is shown."""
 _CUTS = tuple(
     re.compile(f"({cut})")
-    for cut in (r"\n+", r"(?<=[.!?;])\s+", r",\s+|\s+[-–—]\s+|[()\[\]|]+", r":\s+|\s*=\s*")
+    for cut in (
+        r"\n+",
+        r"(?<=[.!?;])\s+",
+        r",\s+|\s+[-–—|]\s+|(?<!\S)[(\[]+|[)\]]+(?=[\s.,;:!?]|$)",
+        r":\s+|\s+=\s+",
+    )
 )
+"""Where an answer is cut, the widest first. Never inside a word: half an address is no address."""
 _EDGES = " \t\r\n.,;:!?\"'*_`“”‘’()[]<>|-–—#"
 _NUMBER = r"[-+]?[$€£¥]?(?:\d{1,3}(?:,\d{3}){1,2}|\d{1,6})(?:\.\d{1,4})?\s?[%$€£¥]?"
 _NUMBERS = re.compile(rf"{_NUMBER}(?:\s?[-–]\s?{_NUMBER})?", re.ASCII)
