@@ -8,8 +8,8 @@ A reader is sent for with names and the fields to fill in, each of a kind with b
 
     spawn reader: who asks for money, and how much? $assistant#2r {"to": "email", "amount": "number"}
 
-It reads the texts and returns JSON. Its return is kept in turn, under the name of the event that sent for it:
-who sent it reads `$assistant#3.to, $assistant#3.amount`, whatever the reader said and however often it was asked. A name in a
+It reads the texts and returns JSON. Its return is kept in turn, under the name of the event that sent for it, so that
+who sent it reads `$assistant#3.to, $assistant#3.amount`, whatever it said and however often it was asked. A name in a
 call's arguments is replaced when the call is made, once, and the call is labelled by what it was filled with. It is
 judged as the values are, by where the argument may come from. What a filled call returns is kept too.
 
