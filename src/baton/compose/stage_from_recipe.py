@@ -87,7 +87,7 @@ def _set_up(topology: Topology, recipe: Recipe) -> Topology:
             sampling=structs.replace(
                 role.sampling, max_tokens=given.max_tokens, temperature=given.temperature
             ),
-            memory=given.memory,
+            memory=role.memory if given.memory == "all" else given.memory,
         )
         for role in topology.roles
     )

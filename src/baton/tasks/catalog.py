@@ -27,6 +27,7 @@ from baton.tasks.reasoning import PREFIX as REASONING
 from baton.tasks.shard_sum import ShardSum
 from baton.tasks.task import Task
 from baton.tasks.voters import VotersTask
+from baton.tasks.wide import WideTask
 from baton.team.tools.sandbox_levels import DEFAULT, Level
 
 
@@ -105,6 +106,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     Formalise.name: Formalise,
     Needle.name: Needle,
     JsonlTask.name: JsonlTask,
+    WideTask.name: WideTask,
     **{f"{PREFIX}{name}": _game(name) for name in GAMES},
     **{f"{REASONING}{name}": _reasoning(name) for name in FAMILIES},
     **{f"{AGENTDOJO}{name}": _agentdojo(name) for name in SUITES},
