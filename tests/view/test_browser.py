@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from viewer_runs import credited, hostile, imported, more_training, odd, run_team, tainted, training_run
+from viewer_runs import credited, hostile, imported, odd, run_team, tainted, training_run
 
 import team_trace
 from baton.cli import main
@@ -385,35 +385,6 @@ class TestDiffAndFork:
 
 
 class TestRuns:
-    def test_a_run_while_it_goes_on(self, tab: Tab, site: Site) -> None:
-        page = tab.open(site.page("place", "training"))
-        page.wait_for_selector(".report svg path.line")
-        assert page.locator(".report figure svg").count() >= 8
-        assert "Return on held-out instances" in text(page, ".lead")
-        assert "serial-collapse" in text(page, "#report-warnings")
-        assert page.get_attribute(".progress", "aria-valuenow") is not None
-        page.click(".page nav >> text=Traces")
-        before = page.locator("tbody tr.press").count()
-        more_training(site.folder / "training", 8)
-        page.wait_for_selector("[data-steps='9']", timeout=20_000)
-        until(page, f"document.querySelectorAll('tbody tr.press').length > {before}")
-
-    def test_search_filter_and_sort(self, tab: Tab, site: Site) -> None:
-        page = tab.open(site.page("place", "training"))
-        page.fill("input[type=search]", "step-0003")
-        assert page.locator("tbody tr.press").count() == 4
-        page.fill("input[type=search]", "")
-        page.click("th >> text=reward")
-        values = [
-            float(cell.replace("−", "-"))
-            for cell in page.locator("tbody tr.press td:nth-child(4)").all_inner_texts()
-        ]
-        assert values == sorted(values, reverse=True)
-        page.select_option("select[aria-label=State]", "worst")
-        assert page.locator("tbody tr.press").count() < len(values)
-        page.click("tbody tr.press a >> nth=0")
-        page.wait_for_selector(".trace-page")
-
     def test_a_trace_while_it_is_written(self, tab: Tab, site: Site) -> None:
         path = site.folder / "live.jsonl"
         whole = path.read_bytes()

@@ -32,6 +32,16 @@ function address() {
   return { name: PAGES[name] ? name : exported ? "trace" : "places", params: new URLSearchParams(query) };
 }
 
+// The address with some of it otherwise; null: without.
+function changed(changes) {
+  const { name, params } = address();
+  for (const [key, value] of Object.entries(changes)) {
+    if (value === null) params.delete(key);
+    else params.set(key, value);
+  }
+  return `#${name}?${params}`;
+}
+
 const context = {
   get setup() {
     return setup;
@@ -45,19 +55,11 @@ const context = {
   },
   // Keep what is looked at in the address, so that it can be sent to somebody, without a step in the history.
   remember(changes) {
-    const { name, params } = address();
-    for (const [key, value] of Object.entries(changes)) {
-      if (value === null) params.delete(key);
-      else params.set(key, value);
-    }
-    history.replaceState(null, "", `#${name}?${params}`);
+    history.replaceState(null, "", changed(changes));
   },
   // The same, as a step that one can go back from.
   step(changes) {
-    const before = location.href;
-    history.pushState(null, "", before);
-    this.remember(changes);
-    if (location.href === before) history.back();
+    if (changed(changes) !== changed({})) history.pushState(null, "", changed(changes));
   },
 };
 

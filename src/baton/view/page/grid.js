@@ -47,7 +47,11 @@ export class Grid {
     await this.fetch(Math.floor(from / BLOCK));
   }
 
+  // A head stays where nothing about it is new: who leaves a field for it presses it while other rows are asked for.
   drawHead() {
+    const now = JSON.stringify([this.sort, this.columns.map((column) => column.name)]);
+    if (now === this.headed) return;
+    this.headed = now;
     const heads = this.columns.map((column) => {
       const falling = this.sort === `-${column.name}`;
       const way = falling ? "descending" : this.sort === column.name ? "ascending" : "none";

@@ -177,17 +177,25 @@ export class TracesTable {
   typed() {
     clearTimeout(this.typing);
     this.typing = setTimeout(() => {
-      this.query = this.input.value;
-      this.context.remember({ q: this.query || null, at: null });
-      this.load({ at: 0 });
+      const first = !this.writing;
+      this.writing = true;
+      this.ask(first);
     }, TYPED_MS);
   }
 
-  // What was typed is a step that one can go back from.
   step() {
     clearTimeout(this.typing);
+    const asked = this.writing && this.query === this.input.value;
+    this.writing = false;
+    if (!asked) this.ask(true);
+  }
+
+  // What was typed in one go is one step that one can go back from.
+  ask(step) {
     this.query = this.input.value;
-    this.context.step({ q: this.query || null, at: null });
+    const changes = { q: this.query || null, at: null };
+    if (step) this.context.step(changes);
+    else this.context.remember(changes);
     this.load({ at: 0 });
   }
 
