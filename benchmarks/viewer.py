@@ -27,6 +27,7 @@ from urllib.parse import urlencode
 import psutil
 
 import team_trace
+import viewer_search
 import viewer_table
 from baton.trace import write
 from baton.trace.trace import Trace
@@ -54,7 +55,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="seconds, and figures that mean nothing")
     parser.add_argument("--table", action="store_true", help="100,000 traces in the table, and nothing else")
+    parser.add_argument("--search", action="store_true", help="searches in 100,000 traces, and nothing else")
     args = parser.parse_args()
+    if args.search:
+        many = 300 if args.smoke else 100_000
+        print_table(viewer_search.rows(viewer_search.measure(many), many, machine("no browser")))
+        return
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         print(

@@ -86,9 +86,9 @@ def read_jsonl(path: str | os.PathLike[str], *, tolerate_torn_tail: bool = False
         raise FormatError(f"{path} cannot be read: {error.strerror}.") from None
 
 
-def read_bytes(content: bytes) -> Iterator[Trace]:
+def read_bytes(content: bytes, *, tolerate_torn_tail: bool = False) -> Iterator[Trace]:
     """The traces of a file's content."""
-    return _traces(_blocks(io.BytesIO(content), "content", False), "content")
+    return _traces(_blocks(io.BytesIO(content), "content", tolerate_torn_tail), "content")
 
 
 def _traces(blocks: Iterable[Block], path: str) -> Iterator[Trace]:

@@ -53,8 +53,9 @@ class Filler:
         self._thread: threading.Thread | None = None
         self._turn = threading.Condition()
 
-    def look(self, place: str | None = None, seconds: float = 0.0) -> None:
-        """Somebody looks at the table, or at one place of it; waits so long for what is new to be read."""
+    def look(self, place: str | None = None, seconds: float = 0.0) -> bool:
+        """Somebody looks at the table, or at one place of it; waits so long for what is new to be read, and says
+        whether the files have been looked at since."""
         end = time.monotonic() + seconds
         with self._turn:
             self._looked = time.monotonic()
@@ -63,12 +64,13 @@ class Filler:
                 self._thread = threading.Thread(target=self._run, daemon=True, name="index of traces")
                 self._thread.start()
             if not seconds:
-                return
+                return False
             self._asked += 1
             mine = self._asked
             self._turn.notify_all()
             while time.monotonic() < end and not (self._seen >= mine and self._done(place)):
                 self._turn.wait(max(0.0, end - time.monotonic()))
+            return self._seen >= mine
 
     def progress(self, place: str | None = None) -> dict[str, Any]:
         """How far it is, and which places cannot be read; of all, or of one place."""
@@ -82,6 +84,11 @@ class Filler:
             and bool(readings or not place),
             "problems": [{"place": one.place.key, "why": one.problem} for one in readings if one.problem],
         }
+
+    def behind(self) -> list[str]:
+        """Places of which something is still to be read, or cannot be."""
+        done = {key for key, one in self._readings.items() if one.work is None and not one.problem}
+        return [key for key in self.index.places() if key not in done]
 
     def _done(self, place: str | None) -> bool:
         if place is None:
@@ -186,6 +193,8 @@ class Filler:
                 self.index.drop(key, lot.gone)
             if lot.lines:
                 self.index.put(key, lot.lines)
+            if lot.read is not None:
+                self.index.mark_read(key, *lot.read)
 
     def _failed(self, reading: _Reading, error: BatonError) -> None:
         reading.work, reading.left, reading.stamp = None, 0, reading.goal

@@ -48,6 +48,16 @@ def matcher(words: str) -> re.Pattern[str]:
     return re.compile(r"\s+".join(map(re.escape, parts)), re.IGNORECASE)
 
 
+def texts_of(trace: Trace) -> Iterator[str]:
+    """Every text in which words are looked for, each once."""
+    seen = set()
+    for _, where, ref in _texts(trace):
+        name = (where == "prompt", ref)
+        if name not in seen:
+            seen.add(name)
+            yield _text(trace, ref, prompt=where == "prompt")
+
+
 def hits_in(trace: Trace, words: re.Pattern[str]) -> list[Hit]:
     """Every text with the words in it, by the event it belongs to."""
     seen: dict[str, tuple[int, tuple[str, str, str]] | None] = {}

@@ -16,12 +16,14 @@ from msgspec import Struct
 from baton.errors import BatonError, FormatError
 from baton.trace.formats import read_all
 from baton.trace.formats.jsonl import read_jsonl
+from baton.trace.formats.jsonl_some import read_some
 from baton.trace.formats.parquet.manifest import has_shards
 from baton.trace.formats.recognition import IMPORTED, SESSIONS, detect, stores_in
 from baton.trace.formats.sqlite.store_read import TraceSummary, is_store, list_traces, read_store
 from baton.trace.trace import Trace
 from baton.view.index.line import ListedTrace, task_of
 from baton.view.index.table import KnownLine
+from baton.view.index.words import words_of
 
 SEALED = "sealed"  # the stamp of what does not change any more
 _LOT = 50
@@ -36,6 +38,8 @@ class LineLot(Struct, frozen=True, kw_only=True):
     """Traces that are there no more."""
     left: int
     """How many more are known to be read; there may be others, where a file does not say how many it holds."""
+    read: tuple[str, str] | None = None
+    """A file of which this is the end, and its stamp. Until then its lines have none, to begin anew if interrupted."""
 
 
 LineOf = Callable[[Trace], ListedTrace]
@@ -69,7 +73,8 @@ def traces_in(path: Path, wanted: dict[str, str]) -> Iterator[Trace]:
                 yield from read_store(place, names[at : at + _LOT])
         else:
             there = set(names)
-            yield from (trace for trace in _read_file(place) if trace.trace_id in there)
+            some = read_some(place, there) if detect(place) == "jsonl" else _read_file(place)
+            yield from (trace for trace in some if trace.trace_id in there)
 
 
 def place_stamp(path: Path) -> str:
@@ -126,7 +131,7 @@ def _of_store(store: Path, live: set[str], known: Known, line_of: LineOf) -> Ite
         lot = news[at : at + _LOT]
         stamps = {one.trace_id: summary_stamp(one) for one in lot}
         lines = [
-            KnownLine(store.name, stamps[trace.trace_id], line_of(trace), changed)
+            KnownLine(store.name, stamps[trace.trace_id], line_of(trace), changed, words_of(trace))
             for trace in read_store(store, list(stamps))
         ]
         yield LineLot(lines=lines, gone=[], left=len(news) - at - len(lot))
@@ -142,7 +147,10 @@ def _of_shards(path: Path, live: set[str], known: Known, line_of: LineOf) -> Ite
     yield LineLot(lines=[], gone=[name for name in known if name not in there], left=len(news))
     if news:
         changed = path.stat().st_mtime
-        made = (KnownLine(SEALED, SEALED, line_of(trace), changed) for trace in read_sealed(path, set(news)))
+        made = (
+            KnownLine(SEALED, SEALED, line_of(trace), changed, words_of(trace))
+            for trace in read_sealed(path, set(news))
+        )
         yield from _in_lots(made, len(news))
 
 
@@ -168,15 +176,22 @@ def _of_files(path: Path, known: Known, line_of: LineOf) -> Iterator[LineLot]:
         stamp, changed = stamps[file.name]
         found: set[str] = set()
         try:
-            made = (KnownLine(file.name, stamp, line_of(trace), changed) for trace in _read_file(file))
-            for lot in _in_lots(made, 0):
-                found.update(line.row.id for line in lot.lines)
+            for lot in _in_lots(_lines_of(file, changed, line_of, found), 0):
                 yield LineLot(lines=lot.lines, gone=[], left=len(news) - at - 1 if path.is_dir() else 0)
-            yield LineLot(lines=[], gone=sorted(held.get(file.name, set()) - found), left=len(news) - at - 1)
+            gone = sorted(held.get(file.name, set()) - found)
+            yield LineLot(lines=[], gone=gone, left=len(news) - at - 1, read=(file.name, stamp))
         except BatonError as error:
             problem = problem or error
     if problem is not None:
         raise problem
+
+
+def _lines_of(file: Path, changed: float, line_of: LineOf, found: set[str]) -> Iterator[KnownLine]:
+    """The lines of one file. What is said in two traces of one name is in no index: both are read by a search."""
+    for trace in _read_file(file):
+        words = None if trace.trace_id in found else words_of(trace)
+        found.add(trace.trace_id)
+        yield KnownLine(file.name, "", line_of(trace), changed, words)
 
 
 def _in_lots(lines: Iterator[KnownLine], total: int) -> Iterator[LineLot]:

@@ -1,7 +1,9 @@
 """Searches in the content of many traces: each reads its traces one after the other in a thread of its own, and says
-how far it is and what it found so far. Content is kept nowhere: it is read again for each search.
+how far it is and what it found so far. Content is kept nowhere: it is read again for each search, but for traces of
+which the index knows that the words are not in them (`words`).
 
-Invariant: no trace is left out without being counted: `read` of `total`, and what could not be read by name.
+Invariant: no trace is left out without being counted: `read` and `ruled_out` of `total`, and what could not be read by
+name.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -24,7 +26,10 @@ _EXCERPTS = 3
 
 Unread = tuple[str, str]
 """A place or trace, and why it could not be read."""
-Traces = Callable[[], Iterator[tuple[str, Trace] | Unread]]
+Traces = Callable[[Sequence[int]], Iterator[tuple[str, Trace] | Unread]]
+"""The traces of some lines of the index."""
+Narrowed = Callable[[], tuple[Sequence[int], int]]
+"""The lines that are left to be read, and how many of these the index knows nothing of."""
 
 
 class FoundTrace(Struct, frozen=True, kw_only=True):
@@ -44,10 +49,13 @@ class FoundTrace(Struct, frozen=True, kw_only=True):
 class ContentSearch:
     """One search, while it goes on and afterwards."""
 
-    def __init__(self, words: str, total: int, traces: Traces) -> None:
+    def __init__(self, words: str, total: int, narrowed: Narrowed, traces: Traces) -> None:
         self._pattern = matcher(words)
+        self._narrowed = narrowed
         self._traces = traces
         self.total = total
+        self.ruled_out = 0
+        self.unsaid = 0
         self.read = 0
         self.found: list[FoundTrace] = []
         self.times = 0
@@ -63,6 +71,8 @@ class ContentSearch:
         return {
             "read": self.read,
             "total": self.total,
+            "ruled_out": self.ruled_out,
+            "unsaid": self.unsaid,
             "found": len(self.found),
             "times": self.times,
             "done": self.done,
@@ -73,7 +83,9 @@ class ContentSearch:
 
     def _run(self) -> None:
         try:
-            for place, one in self._traces():
+            left, self.unsaid = self._narrowed()
+            self.ruled_out = self.total - len(left)
+            for place, one in self._traces(left):
                 if self.stopped.is_set() or time.monotonic() - self.asked > _AWAY_SECONDS:
                     return
                 if isinstance(one, str):
@@ -130,7 +142,7 @@ class Searches:
         if search is None:
             return "none"
         search.asked = time.monotonic()
-        return f"{search.read} {len(search.found)} {search.stopped.is_set()} {search.done}"
+        return f"{search.read} {search.ruled_out} {len(search.found)} {search.stopped.is_set()} {search.done}"
 
     def forget(self, name: str) -> None:
         with self._lock:

@@ -22,6 +22,7 @@ from baton.errors import UsageError, nearest
 from baton.trace.records import ROUNDING
 from baton.view.index.line import ListedTrace
 from baton.view.index.query import COLUMNS, NUMBERS, Condition
+from baton.view.index.words import SaidWords, WordTable, asked_for
 
 SCHEMA: Final = 2
 FORKED: Final = "\0fork"
@@ -33,6 +34,7 @@ _TEXTS = ("id", "task", "instance", "stop", "topology", "system", "policies", "f
 _CREATE = f"""
 CREATE TABLE IF NOT EXISTS lines (
   number INTEGER PRIMARY KEY, place TEXT NOT NULL, file TEXT NOT NULL, stamp TEXT NOT NULL, changed REAL, labels TEXT,
+  words INTEGER, digest BLOB,
   {", ".join(f"{name} {'TEXT' if name in _TEXTS else 'REAL'}" for name in _FIELDS)},
   UNIQUE (place, id)
 );
@@ -50,6 +52,8 @@ class KnownLine(Struct, frozen=True):
     stamp: str
     row: ListedTrace
     changed: float | None = None
+    words: SaidWords | None = None
+    """All that was said in it; None: a search has to read it."""
 
 
 class TraceIndex:
@@ -60,8 +64,14 @@ class TraceIndex:
         self._db.isolation_level = None
         self._db.create_function("fold", 1, _fold, deterministic=True)
         self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;" + _CREATE)
-        self._db.execute("DELETE FROM lines WHERE file = ?", (FORKED,))
+        self._db.execute("CREATE INDEX IF NOT EXISTS said ON lines (words)")
+        self._words = WordTable(self._db)
         self._lock = threading.RLock()
+        self._delete("file = ?", (FORKED,))
+        if self._words.is_spent():
+            self._words.clear()
+            self._db.execute("UPDATE lines SET stamp = '', words = NULL WHERE words NOT NULL")
+            self._db.execute("UPDATE places SET stamp = ''")  # so that they are read again
         self._orders: OrderedDict[tuple[str, tuple[Any, ...], str], tuple[int, array[int]]] = OrderedDict()
         self.version = 0
         """Counts changes."""
@@ -78,7 +88,7 @@ class TraceIndex:
             found = self._db.execute("SELECT path, stamp FROM places WHERE place = ?", (place,)).fetchone()
             if found is not None and found[0] == path:
                 return str(found[1])
-            self._db.execute("DELETE FROM lines WHERE place = ? AND file != ?", (place, FORKED))
+            self._delete("place = ? AND file != ?", (place, FORKED))
             self._db.execute("INSERT OR REPLACE INTO places VALUES (?, ?, '')", (place, path))
             self.version += 1
             return ""
@@ -98,20 +108,51 @@ class TraceIndex:
 
     def put(self, place: str, lines: Iterable[KnownLine]) -> None:
         """Add lines, or put them in place of older ones; labels stay."""
-        marks = ", ".join("?" * (5 + len(_FIELDS)))
-        changes = ", ".join(f"{name} = excluded.{name}" for name in ("file", "stamp", "changed", *_FIELDS))
+        own = ("file", "stamp", "changed", "words", "digest", *_FIELDS)
+        changes = ", ".join(f"{name} = excluded.{name}" for name in own)
         sql = (
-            f"INSERT INTO lines (place, file, stamp, changed, labels, {', '.join(_FIELDS)}) VALUES ({marks}) "
+            f"INSERT INTO lines (place, {', '.join(own)}) VALUES (?, {', '.join('?' * len(own))}) "
             f"ON CONFLICT (place, id) DO UPDATE SET {changes}"
         )
-        rows = [
-            (place, line.file, line.stamp, line.changed, None, *structs.astuple(line.row)) for line in lines
-        ]
         with self._lock:
             self._db.execute("BEGIN")
+            rows = [
+                (
+                    place,
+                    line.file,
+                    line.stamp,
+                    line.changed,
+                    *self._kept(place, line),
+                    *structs.astuple(line.row),
+                )
+                for line in lines
+            ]
             self._db.executemany(sql, rows)
             self._db.execute("COMMIT")
             self.version += 1
+
+    def _kept(self, place: str, line: KnownLine) -> tuple[int | None, bytes | None]:
+        """The number of what was said in a trace, which is another where it says something else than it did."""
+        digest = None if line.words is None else line.words.digest
+        before = self._db.execute(
+            "SELECT words, digest FROM lines WHERE place = ? AND id = ?", (place, line.row.id)
+        ).fetchone()
+        if before is not None and before[0] is not None:
+            if before[1] == digest:
+                return before[0], digest
+            self._words.spend(1)
+        return self._words.put(line.words), digest
+
+    def _delete(self, where: str, values: Sequence[str]) -> None:
+        """Take lines away; what was said in their traces is of nobody from then on."""
+        (spent,) = self._db.execute(f"SELECT count(words) FROM lines WHERE {where}", values).fetchone()
+        self._db.execute(f"DELETE FROM lines WHERE {where}", values)
+        self._words.spend(spent)
+
+    def mark_read(self, place: str, file: str, stamp: str) -> None:
+        """A file of a place has been read to its end, as it was at this stamp."""
+        with self._lock:
+            self._db.execute("UPDATE lines SET stamp = ? WHERE place = ? AND file = ?", (stamp, place, file))
 
     def label(self, place: str, labels: dict[str, str]) -> None:
         """The labels of a place's traces, one a line; the rest has none."""
@@ -128,15 +169,14 @@ class TraceIndex:
     def drop(self, place: str, ids: Sequence[str]) -> None:
         with self._lock:
             self._db.execute("BEGIN")
-            self._db.executemany(
-                "DELETE FROM lines WHERE place = ? AND id = ?", [(place, name) for name in ids]
-            )
+            for name in ids:
+                self._delete("place = ? AND id = ?", (place, name))
             self._db.execute("COMMIT")
             self.version += bool(ids)
 
     def drop_place(self, place: str) -> None:
         with self._lock:
-            self._db.execute("DELETE FROM lines WHERE place = ?", (place,))
+            self._delete("place = ?", (place,))
             self._db.execute("DELETE FROM places WHERE place = ?", (place,))
             self.version += 1
 
@@ -166,6 +206,31 @@ class TraceIndex:
             while len(self._orders) > _KEPT_ORDERS:
                 self._orders.popitem(last=False)
         return kept[1]
+
+    def may_say(
+        self, words: str, numbers: Sequence[int], unsure: Sequence[str] = ()
+    ) -> tuple[list[int], int]:
+        """Of these lines those whose traces may say some words, in the same order; the others do not. And how many of
+        them are there because nothing is known of what was said.
+
+        `unsure`: places of which not all is known as it is now; their traces may say anything.
+        """
+        runs = asked_for(words)
+        if runs is None or not self._words.works:
+            return list(numbers), len(numbers)
+        with self._lock:
+            matched = self._db.execute(
+                "SELECT number FROM lines WHERE words IN (SELECT rowid FROM words WHERE words MATCH ?)",
+                (runs,),
+            )
+            said = {number for (number,) in matched}
+            unknown = self._db.execute(
+                f"SELECT number FROM lines WHERE words IS NULL OR place IN ({', '.join('?' * len(unsure))})",
+                unsure,
+            )
+            unsaid = {number for (number,) in unknown} - said
+        left = [number for number in numbers if number in said or number in unsaid]
+        return left, sum(number in unsaid for number in left)
 
     def lines(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
         """Lines by their numbers, in that order."""

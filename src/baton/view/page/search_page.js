@@ -33,7 +33,7 @@ export class SearchPage {
       h("div", { class: "toolbar" }, this.input, h("label", { class: "field grow" }, "in ", this.filter), h("button", { on: { click: () => this.again() } }, "search"), this.steps),
       this.state, this.bar, this.problems, this.list, this.more));
     if (!this.words.trim()) {
-      this.state.textContent = "Content is kept nowhere but in the traces: a search reads them, and shows what it finds while it does.";
+      this.state.textContent = "What was said is kept nowhere but in the traces: a search reads those in which the words may stand, and shows what it finds while it does.";
       this.input.focus();
       return;
     }
@@ -85,11 +85,14 @@ export class SearchPage {
     }
   }
 
-  tell({ read, total, found, times, done, rows, problems, unread }, have) {
+  tell({ read, total, ruled_out: out, unsaid, found, times, done, rows, problems, unread }, have) {
     const where = this.query ? " that fit" : "";
     const told = found ? `${count(times, "time")} in ${count(found, "trace")}` : done ? "Found in none" : "Nothing yet";
-    this.state.textContent = `${told}; ${done ? `all ${count(read, "trace")}${where} were read` : `${number(read)} of ${count(total, "trace")}${where} read`}.`;
-    const share = total ? Math.round((100 * read) / total) : 100;
+    const left = total - out; // in the others, as the index knows, the words cannot be
+    const which = out ? `${count(left, "trace")} of ${number(total)}${where} in which the words may stand` : `${count(left, "trace")}${where}`;
+    const unknown = out && unsaid ? ` Of ${number(unsaid)} the index does not know the words, or not yet.` : "";
+    this.state.textContent = `${told}; ${done ? (left === 1 ? `${which} was read` : `all ${which} were read`) : `${number(read)} of ${which} read`}.${unknown}`;
+    const share = left ? Math.round((100 * read) / left) : 100;
     this.bar.hidden = done;
     this.bar.setAttribute("aria-valuenow", String(share));
     this.bar.firstChild.style.width = `${share}%`;

@@ -145,10 +145,13 @@ class TableAnswers:
         return self._searches.stamp(_search_name(query))
 
     def _begin(self, query: Query) -> ContentSearch:
-        matcher(query.get("words", ""))
+        words = query.get("words", "")
+        matcher(words)
         self._library.filler.look(None, _PATIENCE_SECONDS)
         order = self._library.index.order(selection(query), query.get("sort", ""))
-        return ContentSearch(query.get("words", ""), len(order), lambda: self._library.every(order))
+        return ContentSearch(
+            words, len(order), lambda: self._library.may_say(words, order), self._library.every
+        )
 
 
 def _search_name(query: Query) -> str:

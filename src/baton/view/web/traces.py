@@ -31,6 +31,7 @@ from baton.view.web.places import Place, find_places
 _KEPT_TRACES = 4
 _PLACES_SECONDS = 2.0
 _PATIENCE_SECONDS = 1.0  # mostly it is read by then
+_SEARCH_PATIENCE_SECONDS = 3.0
 
 
 class Library:
@@ -85,6 +86,14 @@ class Library:
                 yield from ((key, trace) for trace in traces_in(self.place(key).traces, kept))
             except (BatonError, OSError) as error:
                 yield key, str(error)
+
+    def may_say(self, words: str, numbers: Sequence[int]) -> tuple[list[int], int]:
+        """Of these lines of the index those whose traces may say some words, and how many of them it knows nothing of.
+
+        What changed until now is read first, for a while; of a place that takes longer, no trace is ruled out.
+        """
+        looked = self.filler.look(None, _SEARCH_PATIENCE_SECONDS)
+        return self.index.may_say(words, numbers, self.filler.behind() if looked else self.index.places())
 
     def places_with(self, trace_id: str) -> list[str]:
         """Places that hold a trace of this name."""
