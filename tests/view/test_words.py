@@ -235,3 +235,9 @@ def test_who_was_interrupted_begins_anew(tmp_path: Path) -> None:
     for _ in range(2):
         page = complete(client(path, cache=tmp_path / "cache"))
         assert len(ask(page, "table")["progress"]["problems"]) == 1
+
+
+def test_a_search_before_anything_was_read_waits_for_it(tmp_path: Path) -> None:
+    write([saying(f"t{k}", f"number {k}") for k in range(300)], tmp_path / "t.jsonl")
+    found = searched(client(tmp_path), "number 2")
+    assert (found["found"], found["total"]) == (111, 300)

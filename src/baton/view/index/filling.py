@@ -34,6 +34,7 @@ class _Reading:
         self.work: Iterator[LineLot] | None = None
         self.goal = ""
         self.left = 0
+        self.again = False  # whether something of it was known before
         self.problem: str | None = None
         self.noted = ""
 
@@ -85,10 +86,10 @@ class Filler:
             "problems": [{"place": one.place.key, "why": one.problem} for one in readings if one.problem],
         }
 
-    def behind(self) -> list[str]:
-        """Places of which something is still to be read, or cannot be."""
-        done = {key for key, one in self._readings.items() if one.work is None and not one.problem}
-        return [key for key in self.index.places() if key not in done]
+    def behind(self) -> tuple[list[str], list[str]]:
+        """Places of which what is known may be old, as they are read again; and those that cannot be read."""
+        old = [key for key, one in self._readings.items() if one.work is not None and one.again]
+        return old, [key for key, one in self._readings.items() if one.work is None and one.problem]
 
     def _done(self, place: str | None) -> bool:
         if place is None:
@@ -157,6 +158,7 @@ class Filler:
             now = place_stamp(place.traces)
             if reading.work is None and now != reading.stamp:
                 known = self.index.known(place.key)
+                reading.again = bool(known)
                 reading.goal, reading.problem = now, None
                 reading.work = lots(place.traces, known, self.line_of)
             self._take_labels(reading)

@@ -28,8 +28,20 @@ Unread = tuple[str, str]
 """A place or trace, and why it could not be read."""
 Traces = Callable[[Sequence[int]], Iterator[tuple[str, Trace] | Unread]]
 """The traces of some lines of the index."""
-Narrowed = Callable[[], tuple[Sequence[int], int]]
-"""The lines that are left to be read, and how many of these the index knows nothing of."""
+
+
+class SearchRound(Struct, frozen=True):
+    """Lines to search, as far as the index has them by now."""
+
+    total: int
+    """How many there are."""
+    left: Sequence[int]
+    """Those in whose traces the words may stand."""
+    unsaid: int
+    """How many of these are there because the index does not know what is said in them."""
+
+
+Rounds = Callable[[], Iterator[SearchRound]]
 
 
 class FoundTrace(Struct, frozen=True, kw_only=True):
@@ -49,11 +61,12 @@ class FoundTrace(Struct, frozen=True, kw_only=True):
 class ContentSearch:
     """One search, while it goes on and afterwards."""
 
-    def __init__(self, words: str, total: int, narrowed: Narrowed, traces: Traces) -> None:
+    def __init__(self, words: str, rounds: Rounds, traces: Traces) -> None:
+        """`rounds`: what there is to search, until all of it has been told."""
         self._pattern = matcher(words)
-        self._narrowed = narrowed
+        self._rounds = rounds
         self._traces = traces
-        self.total = total
+        self.total = 0
         self.ruled_out = 0
         self.unsaid = 0
         self.read = 0
@@ -83,20 +96,28 @@ class ContentSearch:
 
     def _run(self) -> None:
         try:
-            left, self.unsaid = self._narrowed()
-            self.ruled_out = self.total - len(left)
-            for place, one in self._traces(left):
-                if self.stopped.is_set() or time.monotonic() - self.asked > _AWAY_SECONDS:
+            for some in self._rounds():
+                self.total += some.total
+                self.ruled_out += some.total - len(some.left)
+                self.unsaid += some.unsaid
+                if self._is_given_up():
                     return
-                if isinstance(one, str):
-                    self.problems.append((place, one))
-                    continue
-                self._look(place, one)
+                for place, one in self._traces(some.left):
+                    if self._is_given_up():
+                        return
+                    if isinstance(one, str):
+                        self.problems.append((place, one))
+                        continue
+                    self._look(place, one)
+            self.done = not self._is_given_up()
         except (BatonError, OSError) as error:
             self.problems.append(("the search", str(error)))
+            self.done = True
         finally:
-            self.done = not self.stopped.is_set() and time.monotonic() - self.asked <= _AWAY_SECONDS
             self.stopped.set()
+
+    def _is_given_up(self) -> bool:
+        return self.stopped.is_set() or time.monotonic() - self.asked > _AWAY_SECONDS
 
     def _look(self, place: str, trace: Trace) -> None:
         hits = hits_in(trace, self._pattern)
@@ -142,7 +163,8 @@ class Searches:
         if search is None:
             return "none"
         search.asked = time.monotonic()
-        return f"{search.read} {search.ruled_out} {len(search.found)} {search.stopped.is_set()} {search.done}"
+        far = f"{search.total} {search.read} {search.ruled_out} {len(search.found)}"
+        return f"{far} {search.stopped.is_set()} {search.done}"
 
     def forget(self, name: str) -> None:
         with self._lock:

@@ -232,6 +232,13 @@ class TraceIndex:
         left = [number for number in numbers if number in said or number in unsaid]
         return left, sum(number in unsaid for number in left)
 
+    def in_places(self, places: Sequence[str]) -> set[int]:
+        """The lines of these places."""
+        marks = ", ".join("?" * len(places))
+        with self._lock:
+            found = self._db.execute(f"SELECT number FROM lines WHERE place IN ({marks})", places)
+            return {number for (number,) in found}
+
     def lines(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
         """Lines by their numbers, in that order."""
         marks = ", ".join("?" * len(numbers))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,7 +17,6 @@ import msgspec
 from baton.errors import UsageError
 from baton.trace.formats.jsonl import encode_trace
 from baton.trace.notes import Notebook
-from baton.view.index.matching import matcher
 from baton.view.index.query import COLUMNS, Condition, condition
 from baton.view.index.searching import ContentSearch, Searches
 from baton.view.index.table import SHOWN, column_of, picked
@@ -145,13 +145,9 @@ class TableAnswers:
         return self._searches.stamp(_search_name(query))
 
     def _begin(self, query: Query) -> ContentSearch:
-        words = query.get("words", "")
-        matcher(words)
-        self._library.filler.look(None, _PATIENCE_SECONDS)
-        order = self._library.index.order(selection(query), query.get("sort", ""))
-        return ContentSearch(
-            words, len(order), lambda: self._library.may_say(words, order), self._library.every
-        )
+        words, where = query.get("words", ""), selection(query)
+        rounds = partial(self._library.rounds, words, where, query.get("sort", ""))
+        return ContentSearch(words, rounds, self._library.every)
 
 
 def _search_name(query: Query) -> str:

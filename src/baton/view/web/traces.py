@@ -24,7 +24,9 @@ from baton.trace.trace import Trace
 from baton.view.index.filling import Filler
 from baton.view.index.line import ListedTrace, Measured, line_of
 from baton.view.index.opening import open_index
+from baton.view.index.query import Condition
 from baton.view.index.reading import place_stamp, summary_stamp, traces_in
+from baton.view.index.searching import SearchRound
 from baton.view.index.table import FORKED, KnownLine, TraceIndex
 from baton.view.web.places import Place, find_places
 
@@ -87,13 +89,23 @@ class Library:
             except (BatonError, OSError) as error:
                 yield key, str(error)
 
-    def may_say(self, words: str, numbers: Sequence[int]) -> tuple[list[int], int]:
-        """Of these lines of the index those whose traces may say some words, and how many of them it knows nothing of.
-
-        What changed until now is read first, for a while; of a place that takes longer, no trace is ruled out.
-        """
-        looked = self.filler.look(None, _SEARCH_PATIENCE_SECONDS)
-        return self.index.may_say(words, numbers, self.filler.behind() if looked else self.index.places())
+    def rounds(self, words: str, where: Condition, sort: str) -> Iterator[SearchRound]:
+        """What there is to search for some words, as the index comes to know it; ends when it knows all there is."""
+        told: set[int] = set()
+        complete = False
+        while not complete:
+            looked = self.filler.look(None, _SEARCH_PATIENCE_SECONDS)
+            complete = looked and self.filler.progress()["complete"]
+            old, broken = self.filler.behind() if looked else (self.index.places(), [])
+            later = self.index.in_places(old)
+            new = [
+                number
+                for number in self.index.order(where, sort)
+                if number not in told and number not in later
+            ]
+            told.update(new)
+            left, unsaid = self.index.may_say(words, new, broken)
+            yield SearchRound(len(new), left, unsaid)
 
     def places_with(self, trace_id: str) -> list[str]:
         """Places that hold a trace of this name."""
