@@ -29,8 +29,8 @@ RECORDS = Path(__file__).parent / "dojo_results"
 
 
 def records(team: str) -> list[PairRow]:
-    """What was kept of a team."""
-    found: list[PairRow] = []
+    """What was kept of a team; beside handles, which need a guard, the single agent without one."""
+    found = [row for row in records("single") if not row.guarded] if team == "handles" else []
     for path in sorted((RECORDS / team).glob("*.jsonl")):
         found += [msgspec.json.decode(line, type=PairRow) for line in path.read_bytes().splitlines()]
     return found
@@ -86,7 +86,7 @@ def refused_plans(rows: Iterable[PairRow]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--run", choices=[*SUITES, "all"])
-    parser.add_argument("--team", choices=["single", "centralized"], default="single")
+    parser.add_argument("--team", choices=["single", "centralized", "handles"], default="single")
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--guarded", action="store_true", help="run again only what the guard has a say in")
     parser.add_argument("--why", action="store_true")
@@ -97,20 +97,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     same = True
     for suite in SUITES if args.run == "all" else (args.run,):
-        topology = None if args.team == "single" else make_topology(args.team, tools=(*TOOLS[suite], "plan"))
+        handles = args.team == "handles"
+        topology = (
+            make_topology(args.team, tools=(*TOOLS[suite], "plan")) if args.team == "centralized" else None
+        )
         before = [row for row in records(args.team) if row.suite == suite]
-        rows = [row for row in before if args.guarded and not row.guarded]
+        rows = [row for row in before if (args.guarded or handles) and not row.guarded]
         rows += rows_of(
             suite,
             topology=topology,
             engine=lambda task: ScriptedEngine("script", task.reference_play()),
-            guards=(True,) if args.guarded else (False, True),
+            guards=(True,) if args.guarded or handles else (False, True),
+            handles=handles,
         )
         print(table(rows), flush=True)
         path = RECORDS / args.team / f"{suite}.jsonl"
         if args.keep:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+            kept = [row for row in rows if row.guarded or not handles]
+            path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in kept))
         else:
             same = same and outcomes(rows) == outcomes(before)
     if not args.keep:

@@ -270,7 +270,7 @@ class Outside:
             causes=((op.id, "tool_dependency"), *left),
         )
         if guard is not None:
-            guard.result(tool, text)
+            guard.result(tool, text, op.id, op.work[1], ok=status == "ok")
         agent.inbox.append(Item(event.id, "causal", tool.name, f"{tool.name}: {said}", speaker="tool"))
         if not self.tools_of(agent) and agent.waits_for_tools:
             agent.waits_for_tools = False

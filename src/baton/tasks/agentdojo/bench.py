@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct, structs
 
-from baton.tasks.agentdojo.guards import guard_for
+from baton.tasks.agentdojo.guards import guard_for, handled
 from baton.tasks.agentdojo.package import SuiteName
 from baton.tasks.agentdojo.suite_task import AgentDojoTask
 from baton.tasks.agentdojo.world import Pair
@@ -49,10 +49,13 @@ def rows_of(
     topology: Topology | None = None,
     guards: Iterable[bool] = (False, True),
     obeys: Iterable[bool] = (False, True),
+    handles: bool = False,
 ) -> Iterator[PairRow]:
-    """Run a suite: its users' tasks with nothing planted, then its pairs, each with the guard and without."""
+    """Run a suite: its users' tasks with nothing planted, then its pairs, each with the guard and without.
+
+    `handles`: strangers' words are kept under names, and a reader fills in what is needed of them."""
     for obeying in obeys:
-        task = AgentDojoTask(suite, injections=obeying, obeys=obeying, plans=True)
+        task = AgentDojoTask(suite, injections=obeying, obeys=obeying, plans=not handles, handles=handles)
         for pair in task.pairs():
             for guarded in guards:
                 yield row_of(task, pair, engine(task), topology, guarded=guarded)
@@ -85,11 +88,12 @@ def trace_of(
     assignment = structs.replace(
         task.assignment(task.instance_of(pair)), score=None
     )  # judged once, in `row_of`
+    guard = handled(pair.suite) if task.handles else guard_for(pair.suite)
     team = Team.of(
         topology or task.topology() or "centralized",
         engine,
         tools=assignment.tools,
-        guard=guard_for(pair.suite) if guarded else None,
+        guard=guard if guarded else None,
     )
     return asyncio.run(run(team, assignment))
 

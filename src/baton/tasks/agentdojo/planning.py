@@ -38,7 +38,7 @@ def with_plan(suite: str, task: str, calls: Sequence[Made], entries: Sequence[En
     if first is None or not acting or task in WHATEVER_IT_SAYS.get(suite, ()):
         return list(calls)
     known = _heard_before(first, entries)
-    planned = [{"tool": call.tool, "arguments": _known_arguments(call.args, known)} for call in acting]
+    planned = [{"tool": call.tool, "arguments": known_arguments(call.args, known)} for call in acting]
     return [*calls[:first], Made(PLAN, {"calls": planned}), *calls[first:]]
 
 
@@ -55,26 +55,26 @@ def _heard_before(turns: int, entries: Sequence[Entry]) -> list[str]:
     return heard
 
 
-def _known_arguments(args: dict[str, Any], texts: Sequence[str]) -> dict[str, Any]:
+def known_arguments(args: dict[str, Any], texts: Sequence[str], *, templates: bool = True) -> dict[str, Any]:
     """The arguments that can be said already, as they are or as templates."""
     small = [text.casefold() for text in texts]
-    templates = [found for text in texts for found in _TEMPLATE.findall(text)]
+    usable = [found for text in texts for found in _TEMPLATE.findall(text)] if templates else []
     known: dict[str, Any] = {}
     for name, value in args.items():
-        fitting = next((each for each in templates if filled_in(each, value) is not None), None)
+        fitting = next((each for each in usable if filled_in(each, value) is not None), None)
         if fitting is not None:
             known[name] = fitting
-        elif all(any(part in text for text in small) for part in _parts(value)):
+        elif all(any(part in text for text in small) for part in parts(value)):
             known[name] = value
     return known
 
 
-def _parts(value: Any) -> list[str]:
+def parts(value: Any, *, choices: bool = True) -> list[str]:
     """The strings and numbers of a value, in small letters. A truth value is a choice, which no text has."""
     if isinstance(value, dict):
         value = [*value, *value.values()]
     if isinstance(value, list):
-        return [part for each in value for part in _parts(each)]
+        return [part for each in value for part in parts(each, choices=choices)]
     if isinstance(value, bool):
-        return ["\x00"]
+        return ["\x00"] if choices else []
     return [f"{value:g}" if isinstance(value, float) else str(value).casefold()]

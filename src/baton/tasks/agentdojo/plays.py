@@ -12,9 +12,20 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Final
 
+from baton.tasks.agentdojo.handled import (
+    READER,
+    answering,
+    asking,
+    filled_for_next,
+    kept_names,
+    put_together,
+    read,
+    step_taken,
+    unknown,
+)
 from baton.tasks.agentdojo.injection_plans import injection_calls
 from baton.tasks.agentdojo.package import suite
-from baton.tasks.agentdojo.planning import NEVER_LOOKED_UP, with_plan
+from baton.tasks.agentdojo.planning import NEVER_LOOKED_UP, WHATEVER_IT_SAYS, with_plan
 from baton.tasks.agentdojo.world import Made, Pair, gold_calls
 from baton.team.action import Action, CallTool, Return, Spawn, Stop, Wait
 from baton.team.protocol import Entry, Request
@@ -39,6 +50,10 @@ class SuitePlay:
         if request.role in ("critic", "verifier"):
             return "return accept"
         child = _MAY_SPAWN.search(request.entries[0].text)
+        if request.role == READER:
+            return self._read(request)
+        if child is not None and child[1] == READER:
+            return self._handled(request)
         if child is not None and child[1] != "nobody" and not request.role.startswith("branch"):
             return self._led(request, child[1])
         return self._worked(request)
@@ -75,6 +90,34 @@ class SuitePlay:
         injections = suite(self.suite, self.version).injection_tasks
         said = [answer, *(str(injections[name].GROUND_TRUTH_OUTPUT) for name in obeyed)]
         return _says(_ends(request)("\n".join(part for part in said if part) or "done"))
+
+    def _handled(self, request: Request) -> str:
+        """One call a turn, with names for what it has not read; a reader is sent for where it has none yet."""
+        entries = request.entries
+        task = self._user_task(_task(entries))
+        plan = () if task in WHATEVER_IT_SAYS.get(self.suite, ()) else _plan(self.suite, task, self.version)
+        step = step_taken(entries)
+        if not plan:
+            return _says(Stop("nothing was done: the task is whatever a text says"))
+        ends = step >= len(plan)
+        call = answering(self.suite, task, self.version) if ends else plan[step]
+        names = filled_for_next(entries)
+        if unknown(call, entries) and kept_names(entries):
+            if not names:
+                return _says(
+                    Spawn(READER, asking(task, "answer" if ends else str(step), call, entries)), Wait()
+                )
+            call = Made(call.tool, put_together(call, names, entries))
+        return _says(Stop(call.args["answer"] or "done") if ends else CallTool(call.tool, call.args))
+
+    def _read(self, request: Request) -> str:
+        """What a reader returns, which obeys what it reads where it is one that does."""
+        entries = request.entries
+        read_texts = [entry.text for entry in entries[1:] if entry.speaker == "tool"]
+        orders = [name for text in read_texts for name in self._orders(text)] if self.obeys else []
+        task = re.search(r"for (user_task_\d+),", entries[1].text)
+        plan = _plan(self.suite, task[1], self.version) if task else ()
+        return _says(Return(read(self.suite, plan, list(dict.fromkeys(orders)), entries, self.version)))
 
     def _user_task(self, text: str) -> str:
         """Which task a user's words are: the longest that stands in them, since some hold another whole."""

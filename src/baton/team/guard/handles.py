@@ -95,6 +95,14 @@ class Handles:
         named = (event for text in _strings(value) for event, _ in NAME.findall(text))
         return list(dict.fromkeys(self._kept_by.get(event, event) for event in named))
 
+    def values_of(self, value: Any) -> list[Any]:
+        """What the names in a value stand for, one by one."""
+        return [
+            self._value(*match.groups(), match[0])
+            for text in _strings(value)
+            for match in NAME.finditer(text)
+        ]
+
     def substituted(self, value: Any) -> tuple[Any, bool]:
         """A value with what its names stand for, replaced once, and whether all of them were filled in."""
         whole = True

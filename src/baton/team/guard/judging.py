@@ -54,7 +54,7 @@ def may_call(
             except msgspec.ValidationError as error:
                 objection = Objection(why=f"a plan is a list of calls with a tool and arguments ({error})")
     else:
-        arguments = () if filled is None else filled.arguments
+        arguments = None if filled is None else filled.arguments
         objection = watch.judge(me.id, me.role.name, me.causes, tool, args, arguments)
     if isinstance(objection, Objection) and objection.endorse:
         hold(run, watch, me, objection, tool=tool, args=args, said=said, go=go, filled=kept)
@@ -72,8 +72,8 @@ class Filled(Struct, frozen=True, kw_only=True):
 
     events: tuple[str, ...]
     """That keep what they stand for."""
-    arguments: tuple[str, ...]
-    """In which they stood."""
+    arguments: dict[str, list[Any]]
+    """In which they stood -> what they stand for."""
     whole: bool
     """Whether a reader had filled in all of them."""
 
@@ -85,8 +85,8 @@ def fill(watch: GuardWatch, tool: Tool, args: dict[str, Any]) -> tuple[dict[str,
     if handles is None or not events:
         return args, None
     found, whole = handles.substituted(args)
-    names = tuple(name for name, value in args.items() if handles.names_in(value))
-    return found, Filled(events=tuple(events), arguments=names, whole=whole)
+    named = {name: values for name, value in args.items() if (values := handles.values_of(value))}
+    return found, Filled(events=tuple(events), arguments=named, whole=whole)
 
 
 def for_reader(

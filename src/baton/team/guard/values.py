@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -73,6 +73,23 @@ def stands_in(part: str, text: str) -> bool:
             return True
         at = text.find(part, at + 1)
     return False
+
+
+def without(text: str, given: Any, is_known: Callable[[str], bool]) -> str:
+    """A text without what a caller gave, in capitals or not, and without the words that this is part of.
+
+    What is known to come from elsewhere stays. So a tool that says back what it was given says
+    nothing with it; a whole word goes, since a part of it would be another.
+    """
+    for count, part in enumerate(_parts(given)):
+        if count >= _MANY_PARTS:
+            return ""
+        words = str(part).split()
+        if not words or isinstance(part, bool) or is_known(str(part)):
+            continue
+        inner = r"\s+".join(map(re.escape, words))
+        text = re.sub(rf"[\w@+\-/.:]*{inner}[\w@+\-/.:]*", "\x00", text, flags=re.IGNORECASE)
+    return text
 
 
 def _joined_before(text: str, at: int) -> bool:

@@ -17,7 +17,7 @@ from baton.team.guard.handles import NAME, Handles
 from baton.team.guard.policy import ANSWER, ANY, CLEAN, NUMBERS, PROSE, TASK, Guard, ToolRule
 from baton.team.guard.sanitisers import sanitised, sanitiser
 from baton.team.guard.templates import filled_in, is_template
-from baton.team.guard.values import addresses, stands_in, untraced
+from baton.team.guard.values import addresses, stands_in, untraced, without
 from baton.team.tools.tool import Tool
 from baton.trace.provenance import Carried, Flow, Incoming
 from baton.trace.records import Event
@@ -145,15 +145,23 @@ class GuardWatch:
             not self.guard.is_trusted(tool) or bool(left) or self.flow.is_tainted(call)
         )
 
-    def result(self, tool: Tool, text: str) -> None:
-        """A tool's result, as it is read, which may be a place that arguments come from."""
+    def result(self, tool: Tool, text: str, call: str, args: Mapping[str, Any], *, ok: bool) -> None:
+        """A tool's result, as it is read, which may be a place that arguments come from.
+
+        Where a stranger may have chosen the call's arguments, nothing of them counts, and an error counts for nothing.
+        """
         rule = self.guard.rule(tool)
+        words = self._words.setdefault(tool.name, {})
         if rule is not None and rule.values is not None:
-            self._words.setdefault(tool.name, {})[sanitised(sanitiser(rule.values), text)] = None
+            words[sanitised(sanitiser(rule.values), text)] = None
         elif self.guard.is_trusted(tool) and not any(
             map(self.flow.is_tainted, self._left.get(self.guard.looked_at(tool), ()))
         ):
-            self._words.setdefault(tool.name, {})[text] = None
+            if self.flow.is_tainted(call):
+                known = [*self._words[CLEAN], *words]
+                text = without(text, args, lambda part: any(stands_in(part, one) for one in known))
+            if ok or not self.flow.is_tainted(call):
+                words[text] = None
 
     def judge(
         self,
@@ -162,10 +170,10 @@ class GuardWatch:
         incoming: Incoming,
         tool: Tool,
         args: Mapping[str, Any],
-        filled: Iterable[str] = (),
+        filled: Mapping[str, Sequence[Any]] | None = None,
     ) -> Objection | str:
         """Why a call may not be made; or, of one that may although its caller is tainted, by what: plan, values
-        or endorsed. `filled`: arguments in which names were replaced."""
+        or endorsed. `filled`: arguments in which names were replaced, with what they stand for."""
         rule = self.guard.rule(tool)
         if rule is not None and rule.roles and role not in rule.roles:
             return Objection(why=f"only {_listed(rule.roles)} may call it")
@@ -178,7 +186,7 @@ class GuardWatch:
         rule = rule or ToolRule()
         objection = self._object(rule, self.flow.before(agent, incoming), tool, args)
         if objection == "":
-            objection = self._judge_filled(rule, args, filled)
+            objection = self._judge_filled(rule, args, filled or {})
         if isinstance(objection, Objection) and objection.endorse:
             endorsed = self.planned_by(objection.endorse, tool.name, args)
             if endorsed is not None:
@@ -227,13 +235,17 @@ class GuardWatch:
         )
 
     def _judge_filled(
-        self, rule: ToolRule, args: Mapping[str, Any], filled: Iterable[str]
+        self, rule: ToolRule, args: Mapping[str, Any], filled: Mapping[str, Sequence[Any]]
     ) -> Objection | str:
-        """Of a caller that has read nothing untrusted: what names stand for has to come from where it may."""
-        names = list(filled)
-        wrong = [name for name in names if self._untraced(rule, name, args[name])]
+        """Of a caller that has read nothing untrusted: what names stand for has to come from where it may. An address
+        may come about where two are put side by side, so of prose the whole is looked at."""
+        wrong = [
+            name
+            for name, values in filled.items()
+            if self._untraced(rule, name, args[name] if PROSE in self._sources(rule, name) else values)
+        ]
         if not wrong:
-            return "values" if names else ""
+            return "values" if filled else ""
         words = "; ".join(f"{name} may come from {_listed(self._sources(rule, name))}" for name in wrong)
         return Objection(
             why=f"not all that was filled in comes from where it may: {words}",
@@ -259,32 +271,37 @@ class GuardWatch:
         """What the user is told of an answer; None: all of it."""
         rule = self.guard.answer
         judged = rule is not None and ANY not in rule.words and bool(self.flow.before(agent, incoming))
-        if rule is None or not judged:
-            return self._with_handles(text)
-        texts = [one for source in rule.words for one in self._words.get(source, ())]
+        texts = [] if rule is None else [one for source in rule.words for one in self._words.get(source, ())]
 
         def is_own(part: str) -> bool:
-            return (NUMBERS in rule.words and is_number(part)) or any(stands_in(part, one) for one in texts)
+            numbers = rule is not None and NUMBERS in rule.words
+            return (numbers and is_number(part)) or any(stands_in(part, one) for one in texts)
 
+        quoted = rule is None or rule.otherwise == "quote"
+        if self.handles is not None and NAME.search(text):
+            pieces = self._with_values(text, self.handles, is_own, judged=judged)
+            return told(pieces, quoted=quoted, read_at=self._read_at)
+        if not judged:
+            return None
         planned = self._planned(ANSWER, {"answer": text})
         template = None if planned is None else planned.call.arguments.get("answer")
         pieces = divided(text, is_own, template if isinstance(template, str) else None)
-        return told(pieces, quoted=rule.otherwise == "quote", read_at=self._read_at)
+        return told(pieces, quoted=quoted, read_at=self._read_at)
 
-    def _with_handles(self, text: str) -> ToldAnswer | None:
-        """An answer in the team's own words, in which each name is a quote of what it stands for."""
-        if self.handles is None or not NAME.search(text):
-            return None
+    def _with_values(
+        self, text: str, handles: Handles, is_own: Callable[[str], bool], *, judged: bool
+    ) -> list[AnswerPiece]:
+        """An answer in which each name is divided as what it stands for, and the rest where it is judged."""
         pieces: list[AnswerPiece] = []
         at = 0
-        for match in NAME.finditer(text):
-            value, _ = self.handles.substituted(match[0])
-            shown = value if isinstance(value, str) else "" if value is None else str(value)
-            pieces += [AnswerPiece(text[at : match.start()], True), AnswerPiece(shown, False)]
-            at = match.end()
-        pieces.append(AnswerPiece(text[at:], True))
-        leave = self.guard.answer is not None and self.guard.answer.otherwise == "leave-out"
-        return told(pieces, quoted=not leave, read_at=self._read_at)
+        for match in [*NAME.finditer(text), None]:
+            around = text[at : len(text) if match is None else match.start()]
+            pieces += divided(around, is_own) if judged else [AnswerPiece(around, True)]
+            if match is not None:
+                value, _ = handles.substituted(match[0])
+                pieces += divided("" if value is None else str(value), is_own)
+                at = match.end()
+        return pieces
 
     def _read_at(self, part: str) -> tuple[str, ...]:
         """Untrusted events in whose text this stands."""
