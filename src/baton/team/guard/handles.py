@@ -98,7 +98,7 @@ class Handles:
     def values_of(self, value: Any) -> list[Any]:
         """What the names in a value stand for, one by one."""
         return [
-            self._value(*match.groups(), match[0])
+            self._value(match[1], match[2], match[0])
             for text in _strings(value)
             for match in NAME.finditer(text)
         ]
