@@ -161,9 +161,9 @@ def text(page: Any, selector: str) -> str:
 
 
 def says(page: Any, selector: str, *words: str) -> None:
-    """Wait until the first of these says all of these words."""
+    """Wait until the first of these says all of these words, in whatever case they are shown."""
     for each in words:
-        expect(page.locator(selector).first).to_contain_text(each, use_inner_text=True)
+        expect(page.locator(selector).first).to_contain_text(each, use_inner_text=True, ignore_case=True)
 
 
 def shows(page: Any, selector: str, count: int) -> None:
@@ -184,6 +184,18 @@ def leads_to(page: Any, part: str) -> None:
 def until(page: Any, holds: str) -> None:
     """Wait for a condition. (Playwright's own wait evaluates text inside the page, which the policy forbids.)"""
     eventually(page, lambda: bool(page.evaluate(holds)), holds)
+
+
+def settled(page: Any) -> None:
+    """Wait until nothing in the page has changed for a while: for what may not come, as a fault or a lost focus."""
+    page.evaluate(
+        """() => new Promise((done) => {
+          const still = () => setTimeout(() => { seen.disconnect(); done(); }, 250);
+          let soon = still();
+          const seen = new MutationObserver(() => { clearTimeout(soon); soon = still(); });
+          seen.observe(document.body, { subtree: true, childList: true, attributes: true, characterData: true });
+        })"""
+    )
 
 
 def eventually(page: Any, holds: Callable[[], bool], what: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,8 +12,22 @@ from typing import Any
 from urllib.parse import parse_qs, quote
 
 import pytest
+from browsing import (
+    FITS,
+    PHONE,
+    WIDE,
+    Site,
+    Tab,
+    eventually,
+    expect,
+    has,
+    leads_to,
+    says,
+    settled,
+    shows,
+    until,
+)
 from msgspec import structs
-from test_browser import PHONE, WIDE, Site, Tab, chromium, text, until  # noqa: F401  # `chromium` is a fixture
 from viewer_runs import hostile, odd, run_team, training_run
 
 from baton.cli import main
@@ -28,50 +43,45 @@ def renamed(trace: Trace, name: str, reward: float) -> Trace:
     return structs.replace(trace, header=structs.replace(trace.header, trace_id=name), rewards=rewards)
 
 
-class Folder(Site):
+def many(folder: Path) -> None:
     """Many traces in a store, a training run, and files."""
-
-    def fill(self, folder: Path) -> None:
-        folder.mkdir()
-        (folder / "many").mkdir()
-        short = run_team("shard-sum", "swarm", 1)
-        write_store((renamed(short, f"t-{k:04d}", k / MANY) for k in range(MANY)), folder / "many" / "run.db")
-        write(
-            [run_team("shard-sum", "hierarchical", 3), run_team("shard-sum", "debate", 1)],
-            folder / "teams.jsonl",
-        )
-        training_run(folder / "training", steps=2, episodes=2)
-        hostile(folder / "hostile.jsonl")
-        write(odd(), folder / "odd.jsonl")
-        (folder / "broken.jsonl").write_bytes(b'{"kind":"trace"}\n{]\n')
+    folder.mkdir()
+    (folder / "many").mkdir()
+    short = run_team("shard-sum", "swarm", 1)
+    write_store((renamed(short, f"t-{k:04d}", k / MANY) for k in range(MANY)), folder / "many" / "run.db")
+    write(
+        [run_team("shard-sum", "hierarchical", 3), run_team("shard-sum", "debate", 1)],
+        folder / "teams.jsonl",
+    )
+    training_run(folder / "training", steps=2, episodes=2)
+    hostile(folder / "hostile.jsonl")
+    write(odd(), folder / "odd.jsonl")
+    (folder / "broken.jsonl").write_bytes(b'{"kind":"trace"}\n{]\n')
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    made = Folder(tmp_path_factory.mktemp("site") / "runs")
+def site(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("site") / "runs"
+    many(folder)
+    made = Site(folder)
     yield made
     made.close()
 
 
-@pytest.fixture
-def tab(chromium: Any, site: Site, request: pytest.FixtureRequest) -> Iterator[Tab]:  # noqa: F811
-    size, scheme = getattr(request, "param", (WIDE, "light"))
-    made = Tab(chromium, site, size, scheme)
-    yield made
-    made.context.close()
-    assert made.errors == []
-    assert made.strangers == []
+STATE = ".toolbar [data-complete]"
+ROW = ".grid tbody tr.press"
+NAME = f"{ROW} td.name"
 
 
 def table(tab: Tab, site: Site, query: str = "") -> Any:
-    tab.page.goto("about:blank")
-    tab.page.goto(f"{site.address}#table?{query}")
-    tab.page.wait_for_selector(".toolbar [role=status][data-complete=true]", state="attached")
-    return tab.page
+    page = tab.open(f"{site.address}#table?{query}", shows=".traces-page")
+    page.wait_for_selector(".toolbar [role=status][data-complete=true]", state="attached")
+    return page
 
 
-def state(page: Any) -> str:
-    return text(page, ".toolbar [data-complete]")
+def counts(page: Any, words: str) -> None:
+    """Wait until the table says that it has so many, beginning with these words."""
+    expect(page.locator(STATE)).to_have_text(re.compile(rf"^{re.escape(words)}(?!\d)"))
 
 
 def _windows(url: str) -> list[int]:
@@ -80,39 +90,33 @@ def _windows(url: str) -> list[int]:
 
 
 def until_asked(page: Any, asked: set[int], wanted: set[int]) -> None:
-    for _ in range(500):
-        if asked >= wanted:
-            return
-        page.wait_for_timeout(20)
-    raise AssertionError(f"asked for {sorted(asked)}, and not for all of {sorted(wanted)}")
+    eventually(page, lambda: asked >= wanted, f"these are asked for: {sorted(wanted)}")
 
 
 def names(page: Any) -> list[str]:
-    return list(page.locator(".grid tbody tr.press td.name").all_inner_texts())
+    return list(page.locator(NAME).all_inner_texts())
 
 
 def address(page: Any) -> dict[str, str]:
     return {name: value for name, (value, *_) in parse_qs(page.url.partition("?")[2]).items()}
 
 
+def first_is(page: Any, name: str) -> None:
+    expect(page.locator(NAME).first).to_have_text(name)
+
+
 class TestTable:
     def test_every_trace_is_in_it_and_rows_are_few(self, tab: Tab, site: Site) -> None:
         page = table(tab, site, "sort=trace")
-        assert state(page) == "715"
-        assert page.get_attribute(".grid", "aria-rowcount") == "716"
-        assert page.locator(".grid tbody tr.press").count() < 60
-        assert "1 place cannot be read" in text(page, "details.notes")
+        expect(page.locator(STATE)).to_have_text("715")
+        has(page, ".grid", "aria-rowcount", "716")
+        until(page, f"document.querySelectorAll('{ROW}').length < 60")
+        says(page, "details.notes", "1 place cannot be read")
         page.evaluate("document.querySelector('.scroll').scrollTop = 1e9")
-        until(
-            page,
-            "document.querySelector('.grid tbody tr.press:nth-last-child(2)').innerText.includes('t-0699')",
-        )
-        until(page, "location.hash.includes('at=')")
+        says(page, f"{ROW}:nth-last-child(2)", "t-0699")
+        leads_to(page, "at=")
         page.reload()
-        until(
-            page,
-            "document.querySelector('.grid tbody tr.press:nth-last-child(2)')?.innerText.includes('t-0699')",
-        )
+        says(page, f"{ROW}:nth-last-child(2)", "t-0699")
 
     def test_rows_are_asked_for_before_they_are_scrolled_to(self, tab: Tab, site: Site) -> None:
         asked: set[int] = set()
@@ -132,53 +136,55 @@ class TestTable:
         page.route("**/api/table?q=trace*", lambda route: held.append(route))
         page.fill("input.query", "trace=t-0001")
         page.keyboard.press("Enter")
-        while not held:
-            page.wait_for_timeout(20)
+        eventually(page, lambda: bool(held), "the question is held")
         page.fill("input.query", "topology=swarm")
         page.keyboard.press("Enter")
-        until(page, "document.querySelector('.toolbar [data-complete]').innerText.startsWith('70')")
-        before = state(page)
+        counts(page, "700 of")
         for route in held:
-            route.continue_()
-        page.wait_for_timeout(300)
-        assert state(page) == before
+            with page.expect_response(lambda answer, asked=route.request.url: answer.url == asked):
+                route.continue_()
+        settled(page)
+        counts(page, "700 of")
 
     def test_a_query_sort_and_columns_are_in_the_address(self, tab: Tab, site: Site) -> None:
         page = table(tab, site)
         page.fill("input[aria-label='Filter traces']", "reward>0.98 topology=swarm")
         page.keyboard.press("Enter")
-        until(page, "document.querySelector('.toolbar [data-complete]').innerText.startsWith('13 of 715')")
+        counts(page, "13 of 715")
         page.click("th >> text=reward")
-        until(page, "document.querySelector('th[aria-sort=descending]')?.innerText.includes('reward')")
-        until(page, "document.querySelector('.grid tbody tr.press td.name')?.innerText === 't-0699'")
+        says(page, "th[aria-sort=descending]", "reward")
+        first_is(page, "t-0699")
         page.click("summary >> text=columns")
         page.click(".ticks label:has-text('policy')")
         page.wait_for_selector("th >> text=policy")
+        leads_to(page, "columns=")
         kept = page.url
         assert address(page)["q"] == "reward>0.98 topology=swarm"
         page.go_back()
-        until(page, "!document.querySelector('.grid thead').innerText.includes('policy')")
+        shows(page, "th:has-text('policy')", 0)
+        says(page, "th[aria-sort=descending]", "reward")
         page.go_back()
-        until(page, "document.querySelector('th[aria-sort=descending]')?.innerText.includes('when')")
+        says(page, "th[aria-sort=descending]", "when")
         page.go_forward()
+        says(page, "th[aria-sort=descending]", "reward")
         page.go_forward()
         page.wait_for_selector("th >> text=policy")
-        other = tab.context.new_page()
+        other = tab.another()
         other.goto(kept)
         other.wait_for_selector("th >> text=policy")
-        until(other, "document.querySelector('.grid tbody tr.press td.name')?.innerText === 't-0699'")
-        assert other.input_value("input[aria-label='Filter traces']") == "reward>0.98 topology=swarm"
+        first_is(other, "t-0699")
+        expect(other.locator("input[aria-label='Filter traces']")).to_have_value("reward>0.98 topology=swarm")
         other.close()
 
     def test_presses_filter(self, tab: Tab, site: Site) -> None:
         page = table(tab, site)
         page.click(".side .facet:has-text('hierarchical')")
-        until(page, "document.querySelector('.toolbar [data-complete]').innerText.startsWith('1 of')")
+        counts(page, "1 of")
         page.click(".side .facet:has-text('hierarchical')")
-        until(page, "document.querySelector('.toolbar [data-complete]').innerText === '715'")
+        counts(page, "715")
         page.click(".side .facet:has-text('runs/many')", modifiers=["Shift"])
-        until(page, "document.querySelector('.toolbar [data-complete]').innerText.startsWith('15 of')")
-        assert page.input_value("input[aria-label='Filter traces']") == "-place=runs/many"
+        counts(page, "15 of")
+        expect(page.locator("input[aria-label='Filter traces']")).to_have_value("-place=runs/many")
 
     def test_a_mistake_is_told_and_takes_nothing_away(self, tab: Tab, site: Site) -> None:
         page = table(tab, site)
@@ -194,7 +200,7 @@ class TestTable:
         for _ in range(3):
             page.keyboard.press("ArrowDown")
         page.keyboard.press(" ")
-        assert text(page, ".chosen b") == "1 ticked"
+        expect(page.locator(".chosen b")).to_have_text("1 ticked")
         page.keyboard.press("End")
         until(page, "document.activeElement.innerText?.includes('t-0699')")
         page.keyboard.press("PageUp")
@@ -203,43 +209,42 @@ class TestTable:
         page.keyboard.press("Enter")
         page.wait_for_selector(".trace-page")
         page.go_back()
-        page.wait_for_selector(".grid tbody tr.press")
-        assert text(page, ".chosen b") == "1 ticked"
+        page.wait_for_selector(ROW)
+        expect(page.locator(".chosen b")).to_have_text("1 ticked")
 
     def test_it_is_live(self, tab: Tab, site: Site) -> None:
         page = table(tab, site, "q=trace:brand-new")
-        assert names(page) == []
+        shows(page, NAME, 0)
         write(renamed(run_team("shard-sum", "swarm", 2), "brand-new", 0.5), site.folder / "new.jsonl")
-        page.wait_for_selector(".grid td.name >> text=brand-new", timeout=20_000)
+        page.wait_for_selector(f"{NAME} >> text=brand-new")
         (site.folder / "new.jsonl").unlink()
-        until(page, "!document.querySelector('.grid td.name')")
+        shows(page, NAME, 0)
 
 
 class TestSelections:
     def test_many_are_compared(self, tab: Tab, site: Site) -> None:
         page = table(tab, site, "q=place%3Druns/teams.jsonl or trace%3Dt-0007&sort=trace")
-        for box in page.locator(".grid tbody input").all():
-            box.check()
-        assert text(page, ".chosen b") == "3 ticked"
+        shows(page, ".grid tbody input", 3)
+        for at in range(3):
+            page.locator(".grid tbody input").nth(at).check()
+        expect(page.locator(".chosen b")).to_have_text("3 ticked")
         page.click(".chosen >> text=compare")
-        page.wait_for_selector(".sides")
-        until(page, "document.querySelectorAll('.many .stage canvas').length === 3")
-        assert "3 traces side by side" in text(page, "h1")
+        shows(page, ".many .stage canvas", 3)
+        says(page, "h1", "3 traces side by side")
         page.click(".sides th button >> nth=0")
-        until(page, "location.hash.startsWith('#compare?picks')")
+        leads_to(page, "#compare?picks")
         page.click("a[aria-label^='Event by event'] >> nth=0")
         page.wait_for_selector(".diff-page")
 
     def test_more_than_fit_are_counted(self, tab: Tab, site: Site) -> None:
-        page = tab.page
-        page.goto(f"{site.address}#compare?q=place%3Druns/many")
-        page.wait_for_selector(".sides")
-        assert "The first 24 of 700" in text(page, ".page")
+        page = tab.open(f"{site.address}#compare?q=place%3Druns/many", shows=".sides")
+        says(page, ".page", "The first 24 of 700")
 
     def test_measured_exported_and_labelled(self, tab: Tab, site: Site, tmp_path: Path) -> None:
         page = table(tab, site, "q=place%3Druns/teams.jsonl&measure=topology&sort=trace")
         page.wait_for_selector(".measures tbody tr >> nth=1")
-        assert "hierarchical" in text(page, ".measures tbody")
+        says(page, ".measures tbody", "hierarchical")
+        shows(page, NAME, 2)
         for name, kind in (("export table", "csv"), ("export traces", "jsonl")):
             with page.expect_download() as got:
                 page.click(f".chosen >> text={name}")
@@ -253,27 +258,27 @@ class TestSelections:
         page.keyboard.press("Enter")
         page.wait_for_selector(".chosen >> text=2 traces labelled")
         table(tab, site, "q=label%3D%22look%20at%22&columns=label")
-        until(page, "document.querySelectorAll('.grid .chip').length === 2")
+        shows(page, ".grid .chip", 2)
 
 
 class TestSearch:
     def test_all_traces_and_then_one(self, tab: Tab, site: Site) -> None:
-        page = tab.page
-        page.goto(f"{site.address}#search")
+        page = tab.open(f"{site.address}#search")
         page.fill("input[aria-label='Words to find']", "sum the numbers")
         page.keyboard.press("Enter")
-        until(page, "document.querySelector('.lead')?.innerText.includes('read.')")
-        until(page, "/715 (traces|in which)/.test(document.querySelector('.lead').innerText)")
-        assert page.locator(".hits li").count() == 1
+        says(page, ".lead", "read.")
+        expect(page.locator(".lead")).to_have_text(re.compile("715 (traces|in which)"))
+        shows(page, ".hits li", 1)
         page.locator("h1").click()
         page.keyboard.press("n")
         page.keyboard.press("Enter")
         page.wait_for_selector(".finder .excerpt mark")
-        assert "of 10 events" in text(page, ".finder")
+        says(page, ".finder", "of 10 events")
         first = address(page)["event"]
         page.click("button[aria-label='Next found']")
-        until(page, f"!location.hash.includes('event={quote(first)}&')")
+        eventually(page, lambda: address(page)["event"] != first, "another event is in the address")
         page.click("button[aria-label='Previous found']")
+        eventually(page, lambda: address(page)["event"] == first, "the first event is in the address again")
         page.reload()
         page.wait_for_selector(".finder .excerpt mark")
         assert address(page)["event"] == first
@@ -281,10 +286,8 @@ class TestSearch:
         page.wait_for_selector(".hits li.chosen")
 
     def test_in_those_a_query_finds(self, tab: Tab, site: Site) -> None:
-        page = tab.page
-        page.goto(f"{site.address}#search?words=window.hacked&q=place:hostile")
-        page.wait_for_selector(".hits li mark")
-        until(page, "document.querySelector('.lead').innerText.includes('1 trace that fit was read')")
+        page = tab.open(f"{site.address}#search?words=window.hacked&q=place:hostile", shows=".hits li mark")
+        says(page, ".lead", "1 trace that fit was read")
         assert page.evaluate("window.hacked") is None
 
 
@@ -298,19 +301,17 @@ class TestAddress:
         page.select_option("select[aria-label='Colour by']", "role")
         page.locator(".track input").fill("14")
         page.click("button[aria-label='Zoom in']")
-        until(page, "location.hash.includes('window=')")
-        kept = page.url
-        other = tab.context.new_page()
-        other.goto(kept)
+        leads_to(page, "window=")
+        settled(page)
+        other = tab.another()
+        other.goto(page.url)
         other.wait_for_selector(".stage canvas[data-arrows]")
-        assert other.input_value("select[aria-label=Axis]") == "sequence"
-        assert other.input_value("select[aria-label=Arrows]") == "all"
-        assert other.input_value("select[aria-label='Colour by']") == "role"
-        assert "14 / 30" in text(other, ".moment")
+        for label, value in (("Axis", "sequence"), ("Arrows", "all"), ("Colour by", "role")):
+            expect(other.locator(f"select[aria-label='{label}']")).to_have_value(value)
+        says(other, ".moment", "14 / 30")
         for name in ("fold roles", "critical path"):
-            assert other.get_attribute(f".toolbar button:has-text('{name}')", "aria-pressed") == "true"
-        other.wait_for_timeout(600)
-        assert address(other) == address(page)
+            has(other, f".toolbar button:has-text('{name}')", "aria-pressed", "true")
+        eventually(other, lambda: address(other) == address(page), "both have one address")
         other.close()
 
 
@@ -318,22 +319,27 @@ class TestAddress:
 def test_sizes_and_themes(tab: Tab, site: Site) -> None:
     picks = json.dumps([["runs/teams.jsonl", "shard-sum-debate-1"], ["runs/many", "t-0001"]])
     for part in ("table?measure=topology", f"compare?picks={quote(picks)}", "search?words=sum"):
-        tab.page.goto("about:blank")
-        tab.page.goto(f"{site.address}#{part}")
-        tab.page.wait_for_selector(".grid tbody tr.press, .sides, .hits")
-        tab.page.wait_for_timeout(300)
-        assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page = tab.open(f"{site.address}#{part}", shows=".grid tbody tr.press, .sides, .hits li")
+        settled(page)
+        until(page, FITS)
 
 
 def test_a_page_that_was_left_draws_nothing_more(tab: Tab, site: Site) -> None:
     page = tab.page
-    page.route("**/api/setup*", lambda route: (page.wait_for_timeout(400), route.continue_()))
-    page.goto(f"{site.address}#places", wait_until="commit")
+    held: list[Any] = []
+    holding = True
+    page.route("**/api/setup*", lambda route: held.append(route) if holding else route.continue_())
+    page.goto(f"{site.address}#places")
+    eventually(page, lambda: bool(held), "the first page has asked")
     page.evaluate("location.hash = '#table?sort=trace'")
-    page.wait_for_selector(".grid tbody tr.press")
-    page.wait_for_timeout(600)
-    assert page.locator(".grid tbody tr.press").count() > 5
-    assert page.locator("text=Runs and traces").count() == 0
+    page.wait_for_selector(".traces-page", state="attached")
+    holding = False
+    for route in held:
+        route.continue_()
+    until(page, f"document.querySelectorAll('{ROW}').length > 5")
+    settled(page)
+    until(page, f"document.querySelectorAll('{ROW}').length > 5")
+    shows(page, "text=Runs and traces", 0)
 
 
 def test_a_fork_in_a_folder_of_its_own_is_compared_with_what_it_was_made_of(tab: Tab, site: Site) -> None:
@@ -348,4 +354,4 @@ def test_a_fork_in_a_folder_of_its_own_is_compared_with_what_it_was_made_of(tab:
     page.click(".grid tbody td.name a")
     page.click("text=compare with what it was forked from")
     page.wait_for_selector(".diff-page")
-    assert "events are the same" in text(page, ".lead")
+    says(page, ".lead", "events are the same")
