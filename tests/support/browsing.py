@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlencode
 
 import pytest
@@ -42,7 +42,7 @@ SHOTS = os.environ.get("BATON_SCREENSHOTS")
 SLOW_PROCESSOR = float(os.environ.get("BATON_SLOW_PROCESSOR", "1"))
 SLOW_ANSWERS = os.environ.get("BATON_SLOW_ANSWERS")
 LONGEST_WAIT_S = 0.4  # of an answer that is held: before it is thought of, and again before it is given
-PATIENCE_S = 60 + 6 * SLOW_PROCESSOR
+PATIENCE_S = 90 + 6 * SLOW_PROCESSOR
 """How long a condition is waited for. It is spent only where something fails."""
 
 WIDE = {"width": 1280, "height": 800}
@@ -109,10 +109,16 @@ class Site:
         return self.page("trace", place, id=trace_id, **query)
 
 
+class Served(Protocol):
+    """What is looked at: nothing else is asked for anything."""
+
+    address: str
+
+
 class Tab:
     """One tab, which remembers everything that should not have happened."""
 
-    def __init__(self, chromium: Any, site: Site, size: dict[str, int], scheme: str) -> None:
+    def __init__(self, chromium: Any, site: Served, size: dict[str, int], scheme: str) -> None:
         self.context = chromium.new_context(viewport=size, color_scheme=scheme, device_scale_factor=1)
         self.home = (site.address, "file://")
         self.errors: list[str] = []

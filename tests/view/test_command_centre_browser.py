@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import WIDE, Tab, expect
 from child_process import on_path
 from gated_run import GATED, Gated
 from held_run import Held
-from test_browser import WIDE, Tab, chromium, playwright  # noqa: F401  # `chromium` is a fixture
 
 from baton.cli import main
 from baton.trace import Trace, read
@@ -24,8 +24,6 @@ from baton.trace.notes import who
 from baton.trace.records import Event
 from baton.trace.validation import validate
 
-expect = playwright.expect
-PATIENCE = 90_000
 CARD = "article.card"
 
 
@@ -66,16 +64,12 @@ def viewer(tmp_path: Path) -> Iterator[Viewer]:
 
 
 @pytest.fixture
-def tab(chromium: Any, viewer: Viewer) -> Iterator[Tab]:  # noqa: F811
-    made = Tab(chromium, viewer, WIDE, "light")  # type: ignore[arg-type]  # an address is all it asks for
-    made.page.set_default_timeout(PATIENCE)
-    expect.set_options(timeout=PATIENCE)
+def tab(chromium: Any, viewer: Viewer) -> Iterator[Tab]:
+    made = Tab(chromium, viewer, WIDE, "light")
     made.open(viewer.opened)
-    made.page.goto(f"{viewer.address}#live")
+    made.open(f"{viewer.address}#live")
     yield made
-    made.context.close()
-    assert made.errors == []
-    assert made.strangers == []
+    made.end()
 
 
 def aside(work: Callable[[], Any]) -> Any:
@@ -134,7 +128,7 @@ def test_calls_are_approved_refused_and_time_out_side_by_side(tab: Tab, viewer: 
         assert outcome(late)[0] == []
         assert outcome(late)[1][-1].endswith("nobody let it through within 15 seconds")
         assert no.paid == late.paid == []
-        page.goto(
+        tab.open(
             f"{viewer.address}#trace?place=runs/yes&id={yes.trace().trace_id}&event={people(yes.trace())[0].id}"
         )
         expect(page.locator(".detail .facts")).to_contain_text(f"approvedone by{who()}")

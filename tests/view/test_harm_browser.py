@@ -38,7 +38,7 @@ class TestHarm:
         assert page.evaluate("window.hacked") is None
         shows(page, "script", scripts)
         shows(page, "main img, main a[href^=javascript]", 0)
-        tab.open(site.page("place", "hostile.jsonl"), shows=".trace-page")
+        tab.open(site.page("place", "hostile.jsonl"), shows=".traces-page .grid tr.press")
 
     def test_the_browser_itself_refuses_markup_and_strangers(self, tab: Tab, site: Site) -> None:
         page = tab.open(site.trace())

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from browsing import TEAM, Site, Tab, eventually, has, leads_to, says, shows, until
+import re
+from typing import Any
+
+from browsing import TEAM, Site, Tab, eventually, expect, has, leads_to, says, shows, until
 from viewer_runs import more_training
 
-ROWS = "tbody tr.press"
+TRACES = "#report-traces"
+ROWS = f"{TRACES} .grid tr.press"
+
+
+def counts(page: Any, words: str) -> None:
+    """Wait until the run has so many traces, or so many that fit."""
+    expect(page.locator(f"{TRACES} [data-complete=true]")).to_have_text(re.compile(rf"^{words}(?!\d)"))
 
 
 class TestRuns:
@@ -15,30 +24,32 @@ class TestRuns:
         until(page, "document.querySelectorAll('.report figure svg').length >= 8")
         says(page, ".lead", "Return on held-out instances")
         says(page, "#report-warnings", "serial-collapse")
-        until(page, "document.querySelector('.progress').ariaValueNow !== null")
+        until(page, "(document.querySelector('.progress')?.ariaValueNow ?? null) !== null")
         page.click(".page nav >> text=Traces")
-        until(page, f"document.querySelectorAll('{ROWS}').length > 30")
-        before = page.locator(ROWS).count()
+        counts(page, "36")
         more_training(site.folder / "training", 8)
         page.wait_for_selector("[data-steps='9']")
-        until(page, f"document.querySelectorAll('{ROWS}').length > {before}")
+        counts(page, "38")
 
     def test_search_filter_and_sort(self, tab: Tab, site: Site) -> None:
         page = tab.open(site.page("place", "training"))
-        page.fill("input[type=search]", "step-0003")
+        page.fill(f"{TRACES} input.query", "step-0003")
+        counts(page, "4 of")
         shows(page, ROWS, 4)
-        page.fill("input[type=search]", "")
-        page.click("th >> text=reward")
-        has(page, "th:has-text('reward')", "aria-sort", "descending")
+        page.fill(f"{TRACES} input.query", "")
+        counts(page, r"3\d")
+        page.click(f"{TRACES} th >> text=reward")
+        has(page, f"{TRACES} th:has-text('reward')", "aria-sort", "descending")
+        column = page.locator(f"{TRACES} th").all_inner_texts().index("reward ▾") + 1
 
-        def values() -> list[float]:
-            cells = page.locator(f"{ROWS} td:nth-child(4)").all_inner_texts()
-            return [float(cell.replace("−", "-")) for cell in cells]
+        def falls() -> bool:
+            cells = page.locator(f"{ROWS} td:nth-child({column})").all_inner_texts()
+            if len(cells) < 10 or not all(re.fullmatch(r"−?[\d.]+", cell) for cell in cells):
+                return False
+            values = [float(cell.replace("−", "-")) for cell in cells]
+            return values == sorted(values, reverse=True)
 
-        eventually(page, lambda: len(values()) > 30 and values() == sorted(values(), reverse=True), "sorted")
-        every = len(values())
-        page.select_option("select[aria-label=State]", "worst")
-        until(page, f"document.querySelectorAll('{ROWS}').length < {every}")
+        eventually(page, falls, "rewards fall from row to row")
         page.click(f"{ROWS} a >> nth=0")
         page.wait_for_selector(".trace-page")
         leads_to(page, "#trace")
