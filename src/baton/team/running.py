@@ -10,7 +10,7 @@ All of them are one machine fed with more or less of a recording. Its invariants
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Literal
 
@@ -90,6 +90,8 @@ class Run:
         """None: nobody is heard while it runs, but through `instruct`."""
         self.driver.steered = steering is not None
         self._heard = set() if recording is None else recording.acts
+        self._asked: set[str] = set()
+        """Requests about which a person has been asked."""
         self._num_resumed = 0
         self.batch: list[Op] = []
         """What completes at this moment."""
@@ -117,6 +119,8 @@ class Run:
                 self.writer.commit(must=self.driver.acts or _by_a_person(self.batch))
                 if self.steering is not None:
                     self._hear(self.steering)
+                if state.ask_person is not None:
+                    self._ask_people(state.ask_person)
                 self.batch = batch = await self.driver.next(state.outside.do)
                 if not batch and not self._unblock(root):
                     break
@@ -331,6 +335,19 @@ class Run:
             if act.id not in self._heard:
                 self._heard.add(act.id)
                 self.driver.act(Op("person", "", None, self._clean(act)))
+
+    def _ask_people(self, ask: Callable[[CallRequest], None]) -> None:
+        """Ask about calls that wait. What a recording is to tell is not asked: perhaps it has the decision."""
+        recording = self.writer.recording
+        known = 0 if recording is None or not self.writer.strict else len(recording.trace.events)
+        if not self.state.outside.live or len(self.writer.events) < known:
+            return
+        new = [request for request in requests(self.state) if request.id not in self._asked]
+        if new:
+            self.writer.commit()
+        for request in new:
+            self._asked.add(request.id)
+            ask(request)
 
     def _clean(self, act: Act) -> Act:
         """What a person says, without credentials."""

@@ -8,6 +8,9 @@ A call that a guard would refuse, and whose rule names who may let it through, w
   nobody does         after the guard's `wait_seconds` it is refused, as it is when a person refuses it
 What is let through becomes the tool_call, with `extra["allowed"] = "endorsed"` and an edge from what endorsed it.
 
+A person is asked once the request is durable (`Run._ask_people`). Of a run that was cut off while it waited and goes on
+the person is asked again, and of what was decided before it is not.
+
 Invariant: each request ends once: in the call, in a refusal that its caller reads, or with its agent. A replay and a
 resumed run come to the same, for a person's word and the end of the wait are completions like any.
 """
@@ -92,8 +95,6 @@ def hold(
     )
     run.outside.wait_for_request(me, event.id)
     run.outside.start_timer(lapse)
-    if run.ask_person is not None and run.outside.live:
-        run.ask_person(asked)
 
 
 def is_other_call(run: RunState, request: str) -> bool:
