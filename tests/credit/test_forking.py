@@ -12,10 +12,10 @@ from baton.errors import UsageError
 from baton.team.altered import OtherAnswer, call_of, cone, coupling
 from baton.team.forks import Cost, Forks
 from baton.team.intervene import Replace
-from baton.team.outside import ForkRefused
 from baton.team.protocol import Request
 from baton.team.running import run
 from baton.team.team import Assignment, Team
+from baton.team.tool_calls import ForkRefused
 from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
 from baton.trace.validation import validate

@@ -20,10 +20,10 @@ from baton.team.budget import Limits
 from baton.team.forking import fork_id
 from baton.team.forks import fork
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, Replace
-from baton.team.outside import ForkRefused
 from baton.team.protocol import Request
 from baton.team.running import replay, run, start
 from baton.team.team import Assignment, Team
+from baton.team.tool_calls import ForkRefused
 from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
 from baton.trace.graph.arrays import Graph

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from baton.team.budget import MAX_TOKENS, LedgerRules, Limits
 from baton.team.question import has_weights
-from baton.team.recording import RESUMED, Recording, moment
+from baton.team.recording import FILES, RESUMED, Recording, moment
 from baton.team.team import Assignment, Team
 from baton.trace.records import Call, Event, Payload
 from baton.trace.trace import Trace, meta_as
@@ -224,6 +224,7 @@ def _special(event: Event) -> bool:
         or "budget" in event.extra
         or "deadlock" in event.extra
         or RESUMED in event.extra
+        or FILES in event.extra
     )
 
 

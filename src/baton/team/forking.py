@@ -20,12 +20,13 @@ from baton.team.blocks import Blocks, blocks_of, held_by, near_caps
 from baton.team.budget import Budget
 from baton.team.bystanders import Plan
 from baton.team.intervene import BarAgent, Intervention, MuteAgent, OnEvent, OnlyAgents, check_fits
-from baton.team.outside import ForkRefused, Mode, Usage
+from baton.team.outside import Mode, Usage
 from baton.team.partial import PartialRun, Touched
 from baton.team.recording import Altered, Journal, Recording, replicates_of
 from baton.team.running import Run, check_harness, interventions_of, invalidated_before
 from baton.team.team import Assignment, Team
 from baton.team.together import Together
+from baton.team.tool_calls import ForkRefused
 from baton.trace.records import Event
 from baton.trace.trace import Header, Trace, meta_table
 

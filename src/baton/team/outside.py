@@ -20,22 +20,18 @@ from baton.team.ahead import Ahead
 from baton.team.budget import Bill, Refusal, bill_of
 from baton.team.clock import Latency, Op
 from baton.team.credentials import Vault
+from baton.team.folders import recorded, told
 from baton.team.guard.watch import GuardWatch
-from baton.team.hidden_parameters import hidden_parameters
 from baton.team.intervene import OnEvent, Replace
 from baton.team.protocol import Answer, Engine, EngineError
 from baton.team.question import Question, has_weights, memory_key, same_question, with_key
 from baton.team.recording import RAW, TraceWriter
 from baton.team.together import Together
-from baton.team.tools.agent_place import AgentPlaces
-from baton.team.tools.tool import NOTHING_HIDDEN, Tool, ToolOutcome, invoke, invoke_now
+from baton.team.tool_calls import ToolCalls, refuse_impure
+from baton.team.tools.tool import Tool, ToolOutcome
 from baton.trace.provenance import HELD
 from baton.trace.records import Call
 from baton.trace.vocabulary import Status
-
-
-class ForkRefused(TraceError):
-    """A fork would run a tool again that acts on the world."""
 
 
 class Usage(Struct, kw_only=True):
@@ -92,8 +88,8 @@ class Outside:
         self._mode = mode
         self._vault = vault
         """Credentials that tools are given; None: there are none."""
-        self._places: AgentPlaces | None = None
-        """Folders that agents keep; None: no tool has asked for one."""
+        self._tool_calls: ToolCalls | None = None
+        """None: no tool was called."""
         self.live = mode.live
         self.usage = Usage()
         journal, recording = writer.journal, writer.recording
@@ -114,6 +110,13 @@ class Outside:
         self.guard: GuardWatch | None = None
         self._requests: dict[str, set[str]] = {}
         """Agent -> its calls that wait for an endorsement."""
+
+    @property
+    def tool_calls(self) -> ToolCalls:
+        """How tools are called here."""
+        if self._tool_calls is None:
+            self._tool_calls = ToolCalls(self._writer.header.trace_id, self._vault)
+        return self._tool_calls
 
     def start_call(self, op: Op) -> None:
         """Ask an engine, or feed the recorded answer back."""
@@ -204,12 +207,15 @@ class Outside:
             )
             if found is not None and same and (tool.pure or not agent.diverged):
                 event, text, (t, seq) = found
+                files = recorded(event, recording)
+                self.tool_calls.folders.heard(agent.id, files)
                 if event.status != "in_doubt":
                     op.result = ToolOutcome(
                         text=text,
                         ok=event.status == "ok",
                         truncated="truncated" in event.extra,
                         sandbox=event.extra.get("sandbox"),
+                        files=files,
                     )
                 self.usage.tools_reused += 1
                 self._driver.recorded(op, *self._when(event.t, t, seq))
@@ -220,9 +226,8 @@ class Outside:
                     self._driver.defer(op, ended.t)
                 return
             # Started before a crash and never heard of again: it may or may not have acted.
-            op.in_doubt = (
-                self._strict and before is not None and found is None and not (tool.pure or tool.idempotent)
-            )
+            again = tool.pure or tool.idempotent or tool.contained
+            op.in_doubt = self._strict and before is not None and found is None and not again
         if self.live:
             self._driver.fresh(op)
 
@@ -247,6 +252,8 @@ class Outside:
         change = self._interventions.get(result_id)
         if isinstance(change, Replace):
             text, extra = change.text, {"intervention": "replace"}
+        if outcome is not None and outcome.files is not None:  # whatever its agent is told, it was done
+            extra = extra | told(outcome.files, self._writer)
         guard = self.guard
         left = () if guard is None else guard.left_for(agent.id, tool)
         if guard is not None and "intervention" not in extra and (shown := guard.shown(tool, text)) != text:
@@ -312,7 +319,7 @@ class Outside:
         if self._mode.forked and not self._mode.allow_impure:
             for op in ops:
                 if op.kind == "tool":
-                    _refuse_impure(op)
+                    refuse_impure(op, self.tool_calls.folders)
         if self.ahead is not None:
             self._begin(self.ahead, ops)
         if self._driver.virtual:
@@ -326,6 +333,8 @@ class Outside:
         for op in ops:
             op.result = ahead.found(op)
             op.known = op.result is not None
+            if op.known and op.kind == "tool":
+                self.tool_calls.folders.heard(op.agent.id, op.result.files)
         if ahead.begin(op for op in ops if not op.known):
             self._writer.commit()
             ahead.commit()
@@ -413,10 +422,7 @@ class Outside:
                 return
         elif op.work[0].instant:
             self.usage.tools_run += 1
-            hidden = self._hidden(op)
-            if not isinstance(hidden, ToolOutcome):
-                op.result = invoke_now(*op.work, idempotency_key=self._key(op), hidden=hidden)
-                self._scrub(op)
+            self.tool_calls.make_now(op)
             self._driver.arrive(op)
             return
         self._driver.in_flight += 1
@@ -442,37 +448,19 @@ class Outside:
         if op.in_doubt:
             return
         began = time.monotonic()
-        hidden = self._hidden(op)
-        if not isinstance(hidden, ToolOutcome):
-            op.result = await invoke(*op.work, idempotency_key=self._key(op), hidden=hidden)
-            self._scrub(op)
+        await self.tool_calls.make(op)
         if self.ahead is not None:
             self.ahead.came(op, time.monotonic() - began)
 
-    def _hidden(self, op: Op) -> Mapping[str, Any] | ToolOutcome:
-        """What a tool is given that no model sees, or how the call ended because it may not have it."""
-        tool: Tool = op.work[0]
-        if not tool.secrets and tool.place is None:
-            return NOTHING_HIDDEN
-        if tool.place is not None and self._places is None:
-            self._places = AgentPlaces()
-        given = hidden_parameters(tool, op.agent, self._vault, self._places)
-        if isinstance(given, ToolOutcome):
-            op.result = given
-        return given
-
     def leave(self, agent: Agent) -> None:
         """An agent is gone for good: so is what it kept."""
-        if self._places is not None:
-            self._places.leave(agent.id)
+        if self._tool_calls is not None:
+            self._tool_calls.leave(agent.id)
 
     def _scrub(self, op: Op) -> None:
         """Take credentials out of what came from outside, before anybody reads it or writes it down."""
         if self._vault is not None:
             op.result = self._vault.cleaned(op.result)
-
-    def _key(self, op: Op) -> str:
-        return f"{self._writer.header.trace_id}/{op.id}"
 
     def cancel(self, agent: Agent, because: str | None = None) -> int | None:
         """Drop what an agent has in flight, because of an event. A tool that may have acted is left in doubt.
@@ -544,8 +532,8 @@ class Outside:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._places is not None:
-            self._places.close()
+        if self._tool_calls is not None:
+            self._tool_calls.close()
 
 
 def asked(op: Op, finish_reason: str, now: float) -> Call:
@@ -573,15 +561,6 @@ def _said(answer: Answer | EngineError) -> int:
     if isinstance(answer, EngineError):
         return 0
     return len(answer.completion_ids or ()) if answer.completion_tokens is None else answer.completion_tokens
-
-
-def _refuse_impure(op: Op) -> None:
-    tool: Tool = op.work[0]
-    if not tool.pure:
-        raise ForkRefused(
-            f"the fork would call {tool.name!r} again at {op.id}, and it is not pure: its effect would happen "
-            "a second time. Declare it pure, or pass allow_impure (--allow-impure)."
-        )
 
 
 async def _answer(engine: Engine, ops: Sequence[Op], together: Together | None = None) -> None:

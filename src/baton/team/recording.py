@@ -37,6 +37,8 @@ GIVEN = "task"
 """In whose name what a task hands over of strangers' words is written. Like nature, it is no agent."""
 RAW = "raw_ref"
 """Key, in the extra of a tool's result that was sanitised, of the address of what the tool gave."""
+FILES = "files"
+"""Key, in the extra of a tool's result, of what its agent's folder holds since (`baton.team.folders`)."""
 CHARGED = "charged"
 """What a run's ledger was charged for calls that were lost, in the extra of the event that tells of them."""
 RESUMED = "resumed"
@@ -181,6 +183,14 @@ class TraceWriter:
             if len(text) <= _SHORT:
                 self._refs[text] = ref
         return ref
+
+    def content(self, raw: bytes, media_type: str) -> str:
+        """Store bytes, once; their address."""
+        payload = Payload.of(raw, media_type)
+        if payload.ref not in self.payloads:
+            self.payloads[payload.ref] = payload
+            self._block.append(payload)
+        return payload.ref
 
     def emit(
         self,
@@ -530,6 +540,17 @@ class Recording:
         if event is None or event.duration_s is None:  # no duration: the agent was cancelled while it ran
             return None
         return event, self._text(event.extra.get(RAW, event.content_ref), event.id), moment(event)
+
+    def content(self, ref: str, what: str) -> bytes:
+        """Bytes that the trace has under an address."""
+        payload = self.trace.payloads.get(ref)
+        raw = None if payload is None else payload.content()
+        if raw is None:
+            raise TraceError(
+                f"{what}: what its agent's folder held was withheld from the trace, so the run cannot be fed from it. "
+                "Use a trace saved with payloads."
+            )
+        return raw
 
     def text(self, event: Event) -> str:
         """What an event said."""

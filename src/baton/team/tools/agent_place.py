@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from baton.team.tools.folder_snapshot import MOST_BYTES, FolderFiles, digest, files_in, put_back
 from baton.team.tools.sandbox_folder import count_files, remove
 from baton.team.tools.sandbox_levels import LEVELS, SandboxLimits
 
@@ -101,6 +102,14 @@ class AgentPlace:
         self._running = 0
         self._ended = False
         self._lock = threading.Lock()
+        self._first: FolderFiles | None = None
+        """What is put into the folder when it is made."""
+        self._number = 0
+        """How many calls were made here, in this process or an earlier one."""
+        self._known = digest(FolderFiles(number=0))
+        """Of what was taken last."""
+        self.most_bytes = MOST_BYTES
+        """That a folder may hold and still be kept in the trace."""
 
     @property
     def is_busy(self) -> bool:
@@ -113,7 +122,10 @@ class AgentPlace:
             if self._ended:
                 raise OSError("the agent has left")
             if self.made is None:
-                self.made = self._places.make_folder()
+                made = self._places.make_folder()
+                if self._first is not None:
+                    put_back(self._first, made)
+                self.made = made
             self._running += 1
             folder = self.made
         try:
@@ -140,6 +152,40 @@ class AgentPlace:
         """Delete what is in the folder, and not the folder."""
         if self.made is not None:
             remove(self.made, keep=True)
+
+    def begin_with(self, files: FolderFiles) -> None:
+        """What earlier calls left here, which this process has not made: it is there when the folder is."""
+        with self._lock:
+            if self.made is None and files.number > self._number:
+                self._first, self._number, self._known = files, files.number, digest(files)
+
+    def taken(
+        self, refused: Callable[[bytes], str | None], address: Callable[[bytes], str]
+    ) -> FolderFiles | None:
+        """What the folder holds after one more call; None: what it held before."""
+        with self._lock:
+            if self.made is None or self._ended:
+                return None
+            self._number += 1
+            if self._running:
+                found = FolderFiles(number=self._number, lost="code that was given up was still running")
+            else:
+                found = files_in(
+                    self.made, self._number, most_bytes=self.most_bytes, refused=refused, address=address
+                )
+            told = digest(found)
+            if told == self._known and not found.lost:
+                return None
+            self._known = told
+            return found
+
+    def emptied(self) -> FolderFiles:
+        """Told once, where what was here is lost: from now on the folder is an empty one."""
+        with self._lock:
+            self._first, self._number = None, self._number + 1
+            found = FolderFiles(number=self._number)
+            self._known = digest(found)
+            return found
 
     def limits(self, usual: SandboxLimits, by_role: Mapping[str, SandboxLimits]) -> SandboxLimits:
         """What its code may take: no more than that of anybody above it."""

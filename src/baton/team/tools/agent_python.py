@@ -2,8 +2,8 @@
 
 Every call is a process of its own, as in `baton.team.tools.sandbox`; what stays is the agent's folder. Siblings reach
 neither it nor each other. Below the level `landlock` files of the same user are open to all, so there it is refused.
-What is in a folder hangs on earlier calls, so the tool is not pure: a fork does not run it again unasked, and a run
-that is resumed in another process begins with empty folders.
+What is in a folder hangs on earlier calls, so the tool is not pure. The trace keeps what each call left there, so that
+a run that goes on in another process, and a fork, find the folder as it was.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def agent_python_tool(
         raise SandboxError(said + emptied, result.level)
 
     def _run(code: str, place: AgentPlace, cancelled: threading.Event) -> SandboxResult:
+        place.most_bytes = place.limits(usual, roles).kept_bytes
         with place.using() as folder:
             kept = KeptFolder(folder, place.over(usual, roles))
             result = run_python(code, place.limits(usual, roles), cancelled, kept=kept)
@@ -53,6 +54,7 @@ def agent_python_tool(
 
     every = [usual, *roles.values()]
     return tool(
+        contained=True,
         timeout_seconds=max(each.wall_seconds for each in every) + _SEAT_SECONDS,
         max_output_bytes=max(each.output_bytes for each in every) + 1_000,
         check=lambda: require(max(every, key=lambda each: LEVELS.index(each.least))),

@@ -95,6 +95,8 @@ class SandboxLimits(Struct, frozen=True, kw_only=True):
     50 ms, so a fast writer gets past it by a little."""
     num_files: int = 1_000
     """Files and directories together, kept likewise."""
+    kept_bytes: int = 4 * 2**20
+    """Of an agent's folder, the most that the trace keeps, so that a resumed run and a fork have it again."""
     num_threads: int = 32
     """Where the kernel counts them; running as root it does not, and memory is the bound."""
     output_bytes: int = 65_536

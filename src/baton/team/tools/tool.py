@@ -28,6 +28,7 @@ from msgspec import UNSET, Struct, UnsetType, structs
 from baton.errors import UsageError
 from baton.team.action import VERBS
 from baton.team.tools.agent_place import AgentPlace
+from baton.team.tools.folder_snapshot import FolderFiles
 from baton.team.tools.secret import ToolSecret
 
 _KEY = "idempotency_key"
@@ -67,6 +68,8 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False):
     """Parameters that are credentials: the runtime gives them to agents that may use them, and no model sees them."""
     place: str | None = None
     """The parameter that is the calling agent's own folder and limits; None: it asks for none."""
+    contained: bool = False
+    """All that a call leaves behind is in its agent's folder, so a fork may run it again in a copy of that."""
     check: Callable[[], None] | None = None
     """Called before a run that may use the tool; raises a UsageError where it cannot keep what it promises."""
 
@@ -92,6 +95,8 @@ class ToolOutcome(Struct, frozen=True, kw_only=True):
     error: Literal["arguments", "timeout", "raised", "output", "credential"] | None = None
     sandbox: str | None = None
     """The level of the sandbox it ran in; None: it ran in none."""
+    files: FolderFiles | None = None
+    """What its agent's folder holds since; None: what it held before, or there is none."""
 
 
 class Registry(Mapping[str, Tool]):
@@ -121,7 +126,7 @@ class Registry(Mapping[str, Tool]):
             {
                 field: getattr(self._tools[name], field)
                 for field in Tool.__struct_fields__
-                if field not in ("function", "arguments", "check")
+                if field not in ("function", "arguments", "check", "contained")
                 and (field not in ("secrets", "place") or getattr(self._tools[name], field))
             }
             for name in sorted(self._tools)
@@ -147,6 +152,7 @@ def tool(
     timeout_seconds: float = 30.0,
     max_output_bytes: int = 65_536,
     cost_usd: float | None = None,
+    contained: bool = False,
     check: Callable[[], None] | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
@@ -162,6 +168,7 @@ def tool(
     timeout_seconds: float = 30.0,
     max_output_bytes: int = 65_536,
     cost_usd: float | None = None,
+    contained: bool = False,
     check: Callable[[], None] | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a typed function: `@tool`, or `@tool(pure=True, ...)`."""
@@ -189,6 +196,11 @@ def tool(
         is_async = inspect.iscoroutinefunction(function)
         if instant and (is_async or not pure):
             raise UsageError(f"Tool {called!r} is instant, so it must be pure and not async.")
+        if contained and place is None:
+            raise UsageError(
+                f"Tool {called!r} is contained in its agent's folder, and asks for none. Give it a parameter of type "
+                "AgentPlace."
+            )
         arguments = _arguments(called, parameters)
         return Tool(
             name=called,
@@ -208,6 +220,7 @@ def tool(
             cost_usd=cost_usd,
             secrets=secrets,
             place=place,
+            contained=contained,
             check=check,
         )
 
