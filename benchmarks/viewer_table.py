@@ -31,6 +31,12 @@ FILES = 10
 EVENTS = 8
 NAME = "name-of-it"
 AGAIN = 5
+WORK = {
+    "in all": "TaskDuration",
+    "script": "ScriptDuration",
+    "layout": "LayoutDuration",
+    "style": "RecalcStyleDuration",
+}
 FRAMES = """(seconds) => new Promise((done) => {
   const box = document.querySelector('.scroll'); const frames = []; let last = performance.now();
   const end = last + 1000 * seconds; let blank = 0;
@@ -40,7 +46,7 @@ FRAMES = """(seconds) => new Promise((done) => {
     if (now < end) requestAnimationFrame(step);
     else { frames.shift(); frames.sort((a, b) => a - b);
       const fps = 1000 * frames.length / frames.reduce((a, b) => a + b, 0);
-      done([fps, frames[Math.floor(frames.length * 0.95)], blank / frames.length]); }
+      done([fps, frames[Math.floor(frames.length * 0.95)], blank / frames.length, frames.length]); }
   };
   requestAnimationFrame(step);
 })"""
@@ -75,7 +81,7 @@ def measure(browser: Any, num_traces: int) -> dict[str, Any]:
             found["opened"] = _opened(browser, address)
             page = _page(browser, address)
             found |= _presses(page, num_traces)
-            found["scroll"] = page.evaluate(FRAMES, 2)
+            found["scroll"], found["work"] = _scrolled(page)
             found["memory"] = server.memory_info().rss
             page.close()
     return found
@@ -150,11 +156,26 @@ def _presses(page: Any, num_traces: int) -> dict[str, Any]:
     found: dict[str, list[float]] = {"sort": [], "filter": [], "unfilter": [], "jump": []}
     for _ in range(AGAIN):
         found["sort"].append(taken(first, "reward", last))
-        found["jump"].append(taken(".grid tbody tr.press:nth-last-child(2) td.name", "at:1e9", "t-000000"))
+        found["jump"].append(taken(".grid tbody tr.press:last-child td.name", "at:1e9", "t-000000"))
         found["filter"].append(taken(state, "q:topology=swarm", swarm))
         found["unfilter"].append(taken(state, "q:", f"{num_traces:,}"))
         taken(first, "trace", "t-000000")
     return {name: median(times) for name, times in found.items()}
+
+
+def _scrolled(page: Any) -> tuple[list[float], dict[str, float]]:
+    """Frames of two seconds of scrolling, and the milliseconds of processor time that the page's thread took for each."""
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def spent() -> dict[str, float]:
+        told = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+        return {what: 1000 * told[name] for what, name in WORK.items()}
+
+    before = spent()
+    found = page.evaluate(FRAMES, 2)
+    after = spent()
+    return found, {what: (after[what] - before[what]) / found[3] for what in WORK}
 
 
 @contextmanager
@@ -172,7 +193,8 @@ def viewer(path: Path, environment: dict[str, str]) -> Iterator[tuple[psutil.Pro
 
 def rows(found: dict[str, Any], num_traces: int, where: str) -> list[tuple[str, ...]]:
     size = f"{num_traces:,} traces of {EVENTS} events in {FILES} files"
-    fps, slowest, blank = found["scroll"]
+    fps, slowest, blank, _ = found["scroll"]
+    work = ", ".join(f"{what} {taken:.1f}" for what, taken in found["work"].items())
     told = [
         ("first rows, nothing read before", f"{found['first rows']:.2f} s"),
         (
@@ -188,6 +210,7 @@ def rows(found: dict[str, Any], num_traces: int, where: str) -> list[tuple[str, 
             "scroll",
             f"{fps:.0f} fps, 95 % of frames in {slowest:.0f} ms, rows not there yet in {100 * blank:.0f} % of them",
         ),
+        ("scroll, processor time of the page's thread for each frame", f"{work} ms"),
         ("server memory after all of this", f"{found['memory'] / 1e6:.0f} MB"),
     ]
     return [row(f"{size}: {what}", value, "none", "not measured", None, where) for what, value in told]

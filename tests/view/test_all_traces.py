@@ -129,6 +129,23 @@ class TestLines:
         assert table(page, rows=100_000)["rows"] == table(page)["rows"]
         assert table(page, **{"from": 99})["rows"] == []
 
+    def test_ticked_traces_stand_in_the_order_in_which_they_were_ticked(self, runs: Path) -> None:
+        page = client(runs)
+        pairs = [[row["place"], row["id"]] for row in table(page, sort="trace")["rows"]][::-2]
+        whole = table(page, picks=json.dumps(pairs))["rows"]
+        assert [[row["place"], row["id"]] for row in whole] == pairs
+        part = table(page, picks=json.dumps(pairs), rows=2, **{"from": 1})["rows"]
+        assert part == whole[1:3]
+
+    def test_one_place_alone_says_how_far_it_is_and_what_is_wrong_with_it(self, runs: Path) -> None:
+        page = client(runs)
+        found = table(page, q="reward>0.5", place="runs/trained")
+        assert (found["of"], found["progress"]["places"]) == (8, 1)
+        assert found["progress"]["problems"] == []
+        (problem,) = table(page, place="runs/broken.jsonl")["progress"]["problems"]
+        assert problem["place"] == "runs/broken.jsonl"
+        assert "there is no place" in table(page, place="runs/none")["error"]
+
     def test_mistakes_are_one_line(self, runs: Path) -> None:
         page = client(runs)
         for query in ({"q": "rewrd>1"}, {"sort": "-x"}, {"from": "-1"}, {"picks": "[1]"}):

@@ -71,7 +71,7 @@ export class ComparePage {
 
   first(k) {
     const rows = [this.rows[k], ...this.rows.filter((_, i) => i !== k)];
-    this.context.go("compare", { picks: JSON.stringify(rows.map((row) => [row.place, row.id])) });
+    this.context.go("compare", { picks: JSON.stringify(rows.map((row) => [row.place, row.id])) }); // in this order
   }
 
   // Drawn one after the other, on one axis.

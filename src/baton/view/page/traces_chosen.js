@@ -31,7 +31,7 @@ export class Chosen {
 
   column() {
     return {
-      name: "pick", title: "", sorts: false, kind: "tick",
+      name: "chosen", title: "", width: 42, sorts: false, kind: "tick", mark: (row) => this.has(row),
       cell: (row) => h("input", { type: "checkbox", "aria-label": `Choose ${visible(row.id, 60)}`, checked: this.has(row), on: { change: () => this.toggle(row) } }),
     };
   }

@@ -8,39 +8,42 @@ const NOT_READ = "not read yet";
 
 // narrow(term, away): only those that fit a term, or all but those
 export function columnsOf(narrow) {
-  const words = (name, field, most = 40) => ({
+  const words = (name, field, most = 40, width = 96) => ({
     name,
+    width,
     kind: "words",
     cell: (row) => (row[field] === null || row[field] === undefined ? null
       : h("button", { class: "link quiet", title: `${visible(row[field], 400)}\nOnly these (with Shift: all but these)`, on: { click: (event) => narrow(term(name, row[field]), event.shiftKey) } }, visible(row[field], most))),
   });
-  const numeric = (name, field, show = number) => ({
+  const numeric = (name, field, show = number, width = 66) => ({
     name,
+    width,
     numeric: true,
     cell: (row) => (row[field] === null ? h("span", { class: "none", title: row.read ? "not measured" : NOT_READ }, row.read ? "–" : "…") : show(row[field], row)),
   });
   return [
-    { name: "trace", kind: "name", cell: (row) => h("a", { href: `#trace?${new URLSearchParams({ place: row.place, id: row.id })}`, title: visible(row.id, 400) }, visible(row.id, 60)) },
+    { name: "trace", width: 130, kind: "name", cell: (row) => h("a", { href: `#trace?${new URLSearchParams({ place: row.place, id: row.id })}`, title: visible(row.id, 400) }, visible(row.id, 60)) },
     words("place", "place", 34),
     words("task", "task", 34),
     words("instance", "instance", 34),
     words("topology", "topology"),
     numeric("reward", "reward"),
     numeric("regret", "regret"),
-    numeric("success", "success"),
-    numeric("tokens", "tokens", (value, row) => `${row.estimated ? "~" : ""}${number(value)}`),
+    numeric("success", "success", number, 76),
+    numeric("tokens", "tokens", (value, row) => `${row.estimated ? "~" : ""}${number(value)}`, 84),
     numeric("price", "price"),
-    numeric("took", "seconds", seconds),
+    numeric("took", "seconds", seconds, 100),
     numeric("agents", "agents"),
     numeric("events", "events"),
     numeric("step", "step", (value) => h("button", { class: "link quiet", title: "Only these (with Shift: all but these)", on: { click: (event) => narrow(term("step", value), event.shiftKey) } }, number(value))),
-    { ...words("stop", "stop"), title: "why it ended" },
-    { name: "when", numeric: true, cell: (row) => (row.changed === null ? null : h("span", { title: new Date(row.changed * 1000).toLocaleString() }, ago(Date.now() / 1000 - row.changed))) },
+    { ...words("stop", "stop", 40, 112), title: "why it ended" },
+    { name: "when", width: 80, numeric: true, cell: (row) => (row.changed === null ? null : h("span", { title: new Date(row.changed * 1000).toLocaleString() }, ago(Date.now() / 1000 - row.changed))) },
     words("policy", "policies", 30),
     words("system", "system"),
     { ...words("fork", "forked_from"), title: "fork of" },
     {
       name: "label",
+      width: 96,
       kind: "words",
       cell: (row) => (row.labels.length ? row.labels.map((label) => h("button", { class: "chip quiet", title: "Only these (with Shift: all but these)", on: { click: (event) => narrow(term("label", label), event.shiftKey) } }, visible(label, 24))) : null),
     },

@@ -58,10 +58,16 @@ class TableAnswers:
         index, where = self._library.index, selection(query)
         order = index.order(where, query.get("sort", ""))
         start, rows = _whole(query, "from", 0), min(_MOST_ROWS, _whole(query, "rows", 100))
+        if query.get("picks") and not query.get("sort"):  # as they were ticked
+            places = {pair: at for at, pair in enumerate(_pairs(query["picks"]))}
+            every = sorted(index.lines(order), key=lambda line: places[line["place"], line["id"]])
+            found = every[start : start + rows]
+        else:
+            found = index.lines(order[start : start + rows])
         return {
             "total": len(order),
             "of": index.count(Condition("1") if place is None else Condition("place = ?", (place,))),
-            "rows": index.lines(order[start : start + rows]),
+            "rows": found,
             "progress": self._library.filler.progress(place),
             "version": index.version,
         }
@@ -157,16 +163,21 @@ def _search_name(query: Query) -> str:
 def selection(query: Query) -> Condition:
     """The traces that a person ticked, where some are; else what their query finds."""
     if query.get("picks"):
-        try:
-            pairs = _PAIRS.decode(query["picks"])
-        except msgspec.DecodeError as error:
-            raise UsageError(f"the chosen traces cannot be read: {error}.") from None
-        if len(pairs) > _MOST_PICKED:
-            raise UsageError(
-                f"{len(pairs):,} traces were ticked; expected at most {_MOST_PICKED:,}. Use a query."
-            )
-        return picked(pairs)
+        return picked(_pairs(query["picks"]))
     return condition(query.get("q", ""))
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """Ticked traces: places and names."""
+    try:
+        pairs = _PAIRS.decode(text)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"the chosen traces cannot be read: {error}.") from None
+    if len(pairs) > _MOST_PICKED:
+        raise UsageError(
+            f"{len(pairs):,} traces were ticked; expected at most {_MOST_PICKED:,}. Use a query."
+        )
+    return pairs
 
 
 def _whole(query: Query, name: str, default: int) -> int:
