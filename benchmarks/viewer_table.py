@@ -164,7 +164,7 @@ def _presses(page: Any, num_traces: int) -> dict[str, Any]:
 
 
 def _scrolled(page: Any) -> tuple[list[float], dict[str, float]]:
-    """Frames of two seconds of scrolling, and the milliseconds of processor time that the page's thread took for each."""
+    """Frames of two seconds of scrolling, and what each took of the page's thread, in ms of processor time."""
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
 
