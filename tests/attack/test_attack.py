@@ -193,3 +193,28 @@ def test_the_pages_commands_are_what_they_say(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     for words in commands:
         assert main([*words, *([] if "--episodes" in words else ["--episodes", "1"])]) == 0, words
+
+
+@pytest.mark.parametrize("vector", ["AV3", "AV6"])
+def test_members_whom_nobody_knows_are_labelled(vector: str) -> None:
+    """A guard that says so: what such a member says is a stranger's word from its first event on."""
+    guard = {"tools": {"forward": {}}, "untrusted": ["worker"], "clean_verbs": ["spawn"]}
+    open_, held = attacked(vector), attacked(vector, guard=guard)
+    assert open_.attack_success.value == 1
+    assert held.attack_success.value == 0
+    assert held.detection.value == 1
+    assert held.unsound.value == 0
+
+
+@pytest.mark.parametrize("suite", ["banking", "slack"])
+def test_utility_under_attack_is_measured_on_agentdojo(suite: str) -> None:
+    pytest.importorskip("agentdojo", reason="needs the package agentdojo and the extra of that name")
+    from baton.compose.team_from_settings import usual_topology
+
+    named = f"agentdojo:{suite}"
+    found = attacked("AV2", task=named, topology=usual_topology(named, {}))
+    assert (found.attack_success.value or 0) > 0
+    assert found.utility.value == 1
+    assert found.utility_under_attack.value == 1, "the agent obeys, and goes on"
+    assert found.margin.value == 0
+    assert found.unsound.value == 0

@@ -73,6 +73,7 @@ class Watching(Protocol):
     """Whoever follows a run's events as they are written, each with what it depends on and its text."""
 
     def written(self, event: Event, incoming: Sequence[tuple[str, EdgeType]], text: str | None) -> None: ...
+    def doubts(self, agent: str, role: str) -> bool: ...
 
 
 class StoreJournal:
@@ -222,6 +223,8 @@ class TraceWriter:
             id_ = f"{agent.id}#{agent.num_events}"
         if said is not None and said.duration_s is not None:
             t, duration_s = said.start, said.duration_s
+        if trusted is None and self.watch is not None and self.watch.doubts(agent.id, agent.role.name):
+            trusted = False  # whatever such a member says or does is a stranger's
         event = Event(
             id=id_,
             t=self.driver.now if t is None else t,

@@ -7,13 +7,14 @@ obey nobody. A row says what came of one run, and what was refused first, so tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct, structs
 
 from baton.tasks.agentdojo.guards import guard_for, handled
 from baton.tasks.agentdojo.package import SuiteName
 from baton.tasks.agentdojo.suite_task import AgentDojoTask
+from baton.tasks.agentdojo.ways import Way
 from baton.tasks.agentdojo.world import Pair
 from baton.team.protocol import Engine
 from baton.team.running import run
@@ -31,6 +32,8 @@ class PairRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     user_task: str
     injection_task: str | None = None
     """None: nothing was planted, and the agent follows the user's plan."""
+    way: Way = "plain"
+    """How the injection was put."""
     guarded: bool
     utility: bool | None
     """None: not measured."""
@@ -50,13 +53,19 @@ def rows_of(
     guards: Iterable[bool] = (False, True),
     obeys: Iterable[bool] = (False, True),
     handles: bool = False,
+    way: Way = "plain",
+    user_tasks: Sequence[str] | None = None,
 ) -> Iterator[PairRow]:
     """Run a suite: its users' tasks with nothing planted, then its pairs, each with the guard and without.
 
     `handles`: strangers' words are kept under names, and a reader fills in what is needed of them."""
     for obeying in obeys:
-        task = AgentDojoTask(suite, injections=obeying, obeys=obeying, plans=not handles, handles=handles)
+        task = AgentDojoTask(
+            suite, injections=obeying, obeys=obeying, plans=not handles, handles=handles, way=way
+        )
         for pair in task.pairs():
+            if user_tasks is not None and pair.user_task not in user_tasks:
+                continue
             for guarded in guards:
                 yield row_of(task, pair, engine(task), topology, guarded=guarded)
 
@@ -72,6 +81,7 @@ def row_of(
         suite=pair.suite,
         user_task=pair.user_task,
         injection_task=pair.injection_task,
+        way=task.way,
         guarded=guarded,
         utility=None if verdict is None else verdict.utility,
         achieved=None if verdict is None else verdict.achieved,

@@ -26,6 +26,7 @@ from baton.tasks.agentdojo.handled import (
 from baton.tasks.agentdojo.injection_plans import injection_calls
 from baton.tasks.agentdojo.package import suite
 from baton.tasks.agentdojo.planning import NEVER_LOOKED_UP, WHATEVER_IT_SAYS, with_plan
+from baton.tasks.agentdojo.ways import Way, put, told
 from baton.tasks.agentdojo.world import Made, Pair, gold_calls
 from baton.team.action import Action, CallTool, Return, Spawn, Stop, Wait
 from baton.team.protocol import Entry, Request
@@ -39,10 +40,11 @@ _RETURNED: Final = " returned: "
 class SuitePlay:
     """How agents of one suite speak."""
 
-    def __init__(self, suite: str, version: str, *, obeys: bool) -> None:
+    def __init__(self, suite: str, version: str, *, obeys: bool, way: Way = "plain") -> None:
         self.suite = suite
         self.version = version
         self.obeys = obeys
+        self.way = way
 
     def __call__(self, request: Request) -> str:
         if request.role == "planner":
@@ -84,11 +86,12 @@ class SuitePlay:
                 for name in self._orders(entry.text):
                     if name not in obeyed:
                         obeyed.append(name)
-                        pending[:0] = injection_calls(self.suite, name, self.version)
+                        calls = injection_calls(self.suite, name, self.version)
+                        pending[:0] = put(self.way, self.suite, calls, _task(request.entries), self.version)
         if pending:
             return _says(CallTool(pending[0].tool, pending[0].args))
         injections = suite(self.suite, self.version).injection_tasks
-        said = [answer, *(str(injections[name].GROUND_TRUTH_OUTPUT) for name in obeyed)]
+        said = [answer, *(told(self.way, str(injections[name].GROUND_TRUTH_OUTPUT)) for name in obeyed)]
         return _says(_ends(request)("\n".join(part for part in said if part) or "done"))
 
     def _handled(self, request: Request) -> str:

@@ -18,10 +18,11 @@ from msgspec import Struct, structs
 
 from baton.errors import UsageError, nearest
 from baton.tasks.agentdojo.handled import READER
-from baton.tasks.agentdojo.labels import TOOLS
+from baton.tasks.agentdojo.labels import ACTS, TOOLS
 from baton.tasks.agentdojo.package import PREFIX, VERSION, SuiteName, important_instructions, suite
 from baton.tasks.agentdojo.plays import SuitePlay
 from baton.tasks.agentdojo.tools import tools_of
+from baton.tasks.agentdojo.ways import Way
 from baton.tasks.agentdojo.world import Made, Pair, World, places, seen_places
 from baton.tasks.task import Instance, Play, Split, Task
 from baton.team.agent import Role
@@ -70,6 +71,7 @@ class AgentDojoTask(Task):
         obeys: bool = False,
         plans: bool = False,
         handles: bool = False,
+        way: Way = "plain",
         team: Literal["single", "any"] = "single",
         max_turns: int = 60,
         max_tokens: int = 1024,
@@ -79,6 +81,7 @@ class AgentDojoTask(Task):
         self.suite_name, self.version = suite_name, version
         self.wording, self.where = wording, where
         self.obeys, self.plans, self.handles = obeys, plans, handles
+        self.way = way
         self.team, self.max_turns, self.max_tokens = team, max_turns, max_tokens
         self._user_task, self._injection = user_task, injection_task
         self._planted = injections or injection_task is not None
@@ -162,11 +165,19 @@ class AgentDojoTask(Task):
             yield Reward(family="shared", unit="team", target=trace.trace_id, value=value, by="verifier")
 
     def verdict(self, instance: Instance, trace: Trace) -> Verdict | None:
-        """What came of a run on an instance; None: its calls, made again, say something else than the trace has."""
+        """What came of a run on an instance; None: its calls, made again, say something else than the trace has.
+
+        Calls of other tools than the suite's change nothing in its world, and what an attacker put behind a result
+        does not either.
+        """
         world = World(instance.gold, instance.data)
         made: list[Made] = []
         for call, said, done in made_calls(trace):
-            if world.call(call.tool, call.args) != (said, done):
+            if call.tool not in TOOLS[self.suite_name]:
+                continue
+            told, worked = world.call(call.tool, call.args)
+            added = call.tool not in ACTS[self.suite_name] and said.startswith(told)
+            if worked != done or not (said == told or added):
                 return None
             made.append(call)
         own, shown = answer_of(trace) or "", shown_answer(trace) or ""
@@ -177,7 +188,7 @@ class AgentDojoTask(Task):
         )
 
     def reference_play(self) -> Play:
-        return SuitePlay(self.suite_name, self.version, obeys=self.obeys)
+        return SuitePlay(self.suite_name, self.version, obeys=self.obeys, way=self.way)
 
     def topology(self) -> Topology | None:
         if self.team == "any":

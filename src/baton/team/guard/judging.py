@@ -46,7 +46,7 @@ def may_call(
     if filled is not None and not filled.whole:
         objection = Objection(why="a handle that it names was left empty")
     elif tool.name == PLAN:
-        if watch.flow.before(me.id, me.causes):
+        if watch.before(me.id, me.role.name, me.causes):
             objection = Objection(why="its caller has read untrusted text, so it cannot plan calls")
         else:
             try:
@@ -129,7 +129,7 @@ def may_do(
     run: RunState, watch: GuardWatch, me: Agent, verb: str, said: Said | None, decision: Decision
 ) -> bool:
     """Whether an agent may use a verb that the guard leaves to those who have read nothing untrusted."""
-    if verb not in watch.guard.clean_verbs or not watch.flow.before(me.id, me.causes):
+    if verb not in watch.guard.clean_verbs or not watch.before(me.id, me.role.name, me.causes):
         return True
     objection = Objection(why="whoever does so has read untrusted text")
     run.writer.emit(
@@ -147,7 +147,7 @@ def may_do(
 
 def may_say(run: RunState, watch: GuardWatch, me: Agent, answer: str) -> tuple[str, dict[str, Any]]:
     """What of an answer is said in the team's own words, and what its event says of the rest."""
-    found = watch.judge_answer(me.id, me.causes, answer)
+    found = watch.judge_answer(me.id, me.role.name, me.causes, answer)
     kept = [] if watch.handles is None else watch.handles.names_in(answer)
     if found is None or found.text == answer:
         return answer, {}

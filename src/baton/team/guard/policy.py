@@ -105,6 +105,8 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
     unnamed: Literal["refuse", "clean", "allow"] = "refuse"
     """Tools that act on the world and that no rule names: nobody may call them, agents that have read nothing
     untrusted may, or everybody may."""
+    untrusted: tuple[str, ...] = ()
+    """Roles or agents of whom nobody knows for whom they speak: whatever they say is a stranger's word."""
     handles: HandleRule | None = None
     """Untrusted results are kept under names, and readers fill in fields from them; None: they are read as they are."""
     answer: AnswerRule | None = None
@@ -198,6 +200,9 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
 
     def check_team(self, tools: Mapping[str, Tool], roles: Mapping[str, Any]) -> None:
         """Refuse a policy that speaks of a tool, an argument or somebody whom this team does not have."""
+        for who in self.untrusted:
+            if who not in roles and not any(who.startswith(role) for role in roles):
+                raise UsageError(f"the guard's untrusted has {who!r}. {nearest(who, roles)}")
         if self.handles is not None:
             _check_readers(self.handles, roles)
         if self.answer is not None:

@@ -117,6 +117,17 @@ class GuardWatch:
                     self._words[CLEAN][known] = None
             self._num_endorsed = len(flow.endorsed)
 
+    def doubts(self, agent: str, role: str) -> bool:
+        """Whether whatever an agent says is a stranger's word."""
+        return role in self.guard.untrusted or agent in self.guard.untrusted
+
+    def before(self, agent: str, role: str, incoming: Incoming = ()) -> Carried:
+        """What an event of this agent would be tainted by, if it came now."""
+        carried = self.flow.before(agent, incoming)
+        if carried or not self.doubts(agent, role):
+            return carried
+        return Carried(data=frozenset({f"{agent}#1"}))  # its first event will be the source
+
     def knows_tool(self, tool: Tool) -> None:
         """A call of this tool is about to be written."""
         self._places[tool.name] = self.guard.kept_at(tool)
@@ -184,7 +195,7 @@ class GuardWatch:
         if rule is None and self.guard.unnamed == "allow":
             return ""
         rule = rule or ToolRule()
-        objection = self._object(rule, self.flow.before(agent, incoming), tool, args)
+        objection = self._object(rule, self.before(agent, role, incoming), tool, args)
         if objection == "":
             objection = self._judge_filled(rule, args, filled or {})
         if isinstance(objection, Objection) and objection.endorse:
@@ -267,10 +278,10 @@ class GuardWatch:
         missing = untraced(value, texts)
         return [one for one in missing if not (NUMBERS in sources and _is_number(one))]
 
-    def judge_answer(self, agent: str, incoming: Incoming, text: str) -> ToldAnswer | None:
+    def judge_answer(self, agent: str, role: str, incoming: Incoming, text: str) -> ToldAnswer | None:
         """What the user is told of an answer; None: all of it."""
         rule = self.guard.answer
-        judged = rule is not None and ANY not in rule.words and bool(self.flow.before(agent, incoming))
+        judged = rule is not None and ANY not in rule.words and bool(self.before(agent, role, incoming))
         texts = [] if rule is None else [one for source in rule.words for one in self._words.get(source, ())]
 
         def is_own(part: str) -> bool:
