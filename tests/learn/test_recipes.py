@@ -33,6 +33,7 @@ METHODS = {
     "grpo": "[P]", "team-advantage": "[I]", "flagship": "[I]", "spawn": "[I]", "stop": "[I]",
     "stop-value": "[I]", "layers": "[I]", "lagrangian": "[M]", "shielded": "[A]",
     "attack-defend": "[A]", "steerable": "[I]",
+    "wide": "[I]", "wide-fold": "[I]", "wide-worked": "[I]",
 }  # fmt: skip
 """Method -> what its formula rests on."""
 ALL = sorted(

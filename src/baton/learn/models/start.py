@@ -255,7 +255,7 @@ def _adapt(
     name, *roles = who
     model, _ = start
     tell("scripted play")
-    spoken = spoken_in(_scripted(recipe, stage), roles)
+    spoken = spoken_in(scripted_traces(recipe, stage), roles)
     began = time.monotonic()
     with lora.use(model, name):
         loss = _warm(recipe, start, spoken, tell, f"of {name} ", lora.parameters_of(model, name))
@@ -267,7 +267,7 @@ def _adapt(
 def _make(recipe: Recipe, stage: Stage, part: PolicyPart, place: Path, progress: Progress | None) -> None:
     tell = progress or (lambda _: None)
     tell("scripted play")
-    spoken = spoken_in(_scripted(recipe, stage), stage.roles)
+    spoken = spoken_in(scripted_traces(recipe, stage), stage.roles)
     if part.model == "tiny":
         model, tokenizer = make_tiny(texts_of(spoken), part.tiny, seed=recipe.train.seed)
     else:
@@ -306,7 +306,8 @@ _MOST_CALLS = 100_000
 """Of scripted play that gives a vocabulary: five hundred for each of two hundred episodes."""
 
 
-def _scripted(recipe: Recipe, stage: Stage) -> list[Trace]:
+def scripted_traces(recipe: Recipe, stage: Stage) -> list[Trace]:
+    """The play that a recipe's supervised start learns from, or one without that takes its words from."""
     play = recipe.warm.play if recipe.warm else "eager"
     count = recipe.warm.episodes if recipe.warm else 200
     stage = stage.with_max_tokens(_ROOM)  # a script's tokens are characters, and what it says is never cut

@@ -9,6 +9,7 @@ notes have a limit, and readers keep only the latest (`baton.tasks.wide.readers`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
@@ -164,6 +165,8 @@ class WideTask(Task):
         right, said = plain(str(instance.gold)).split(), plain(answer).replace(",", " ").split()
         if not self.partial:
             return float(right == said)
+        if len(right) == len(said) == 1 and right[0].isdecimal() and re.fullmatch(r"\d{1,9}", said[0]):
+            return 1 / (1 + abs(int(right[0]) - int(said[0])))
         same = sum(one == other for one, other in zip(right, said, strict=False))
         return same / max(len(right), len(said), 1)
 
