@@ -1,6 +1,6 @@
 """Result 14: a question over more pages than one agent can hold. A trained team against trained single agents.
 
-python benchmarks/learning/result14_wide.py [--tune] [--quick] [--seeds 5] [--kept] [--draw FILE.svg]
+python benchmarks/learning/result14_wide.py [--quick] [--seeds 5] [--kept] [--draw FILE.svg]
 
 Written before any test seed was run; docs/learning/wide.md is its page.
 
@@ -9,15 +9,16 @@ task          `wide`, counts: how many people live in a town? Sixteen pages of t
 arms          team     a lead that spawns readers for pages, and readers
               fold     one agent that reads in turn and folds what it read into notes
               worked   the same, which writes down what it found on a page before its notes
-model         `tiny` (width 48, two layers), one set of weights for all roles. All arms of a seed begin with the same
-              weights: a supervised start on scripted play of all three, a third of the episodes each
+model         `tiny` (width 48, two layers), one set of weights for all roles. All runs begin with the same weights, made
+              once: a supervised start on scripted play of all three arms, a third of the episodes each
 training      recipes wide, wide-fold, wide-worked: the group's advantage, six instances of eight rollouts a step, the
-              reward is 1/(1 + how far the count is off). Every arm of a seed has the same budget of tokens, prompts and
-              answers, of all agents; invalid answers are paid for like others. There are no forks
-tuning        the learning rate, of RATES, by success on seed 1000, for each arm: as many runs for every arm
-test          seeds 0 to 4 in this order, all arms of a seed before the next, as many as an hour of one core allows; 96
-              instances of the test split each, sampled at temperature 1. Intervals are Student's 95 % over seeds;
-              differences and ratios are paired by seed
+              reward is 1/(1 + how far the count is off). Every run has the same budget of tokens, prompts and answers, of
+              all agents; invalid answers are paid for like others. There are no forks
+tuning        none, for any arm: the learning rate is 0.001 for all, set beforehand
+test          seeds 0 to 4 in this order, all arms of a seed before the next, as many whole seeds as the hour of processor
+              allows that this was given; 64 instances of the test split each, sampled at temperature 1. Intervals are
+              Student's 95 % over seeds, that is over training runs and instances, not over starts; differences and
+              ratios are paired by seed
 metrics       success: share of right answers. tokens: prompts and answers of all calls of an episode. path: seconds of
               the trace's critical path on the virtual clock (0.2 a call, 0.01 a token said, 0.1 a page, jitter 0.2)
 best of n     n tries side by side, the majority's answer (of equals the first); tokens add up, the path is the longest
@@ -33,7 +34,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -43,19 +43,20 @@ from runs import RESULTS, Job, Record, interval, markdown, rounded, run_jobs, sh
 from wide_picture import draw
 
 ARMS = {"team": "wide", "fold": "wide-fold", "worked": "wide-worked"}
-RATES = (5e-4, 2e-3)
-TUNING = 1000
-TOKENS = 400_000
+RATE = 1e-3
+START = 1000
+"""The seed of the start, which is no test's."""
+TOKENS = 250_000
 """Of one run."""
 WARM = {"episodes": 240, "stages": ((1, 200), (3, 800)), "rows": 32, "learning_rate": 5e-3}
 """Of the start: facts on a page and steps, first of easy pages."""
 TRIES = (1, 3)
-EPISODES = 96
-KEPT, TUNED = RESULTS / "result14_wide.json", RESULTS / "wide" / "tuning.json"
+EPISODES = 64
+KEPT = RESULTS / "result14_wide.json"
 
 
 def start_of(seed: int) -> str:
-    """The folder of the weights that all arms of a seed begin with, kept for later runs."""
+    """The folder of the weights that every run begins with, kept for later ones."""
     from baton.learn.models.local import kept
 
     return str(kept(f"wide-start-{seed}-{abs(hash_of(WARM))}", lambda place: make_start(seed, place)))
@@ -105,23 +106,22 @@ def worker(job: Job) -> Record:
     from baton.compose.training import make_trainer
     from baton.learn.recipe import load
 
-    start = start_of(job["seed"])
+    start = start_of(START)
     began = time.process_time()
     changes = [
         f"policies.main.model={start}",
         f"train.seed={job['seed']}",
-        f"train.learning_rate={job['rate']}",
+        f"train.learning_rate={RATE}",
     ]
     recipe = structs.replace(load(job["recipe"], [*changes, *job["changes"]]), warm=None)
     trainer = make_trainer(recipe)
-    tries = (1,) if job["tuning"] else TRIES
-    record: Record = {key: job[key] for key in ("arm", "seed", "rate")}
+    record: Record = {key: job[key] for key in ("arm", "seed")}
     record["before"] = measured(trainer, recipe, (1,))
     curve: list[list[float]] = []
     while not curve or curve[-1][0] < job["tokens"]:
         told = trainer.step().metrics
         curve.append([told["total_tokens"], told["return"]["mean"], told["sizes"]["invalid"]])
-    record |= {"curve": curve, "after": measured(trainer, recipe, tries)}
+    record |= {"curve": curve, "after": measured(trainer, recipe, TRIES)}
     return record | {"cpu_seconds": time.process_time() - began}
 
 
@@ -190,31 +190,15 @@ def notes_over_time(every: list[Record]) -> list[list[float]]:
     return found
 
 
-def jobs(num_seeds: int, quick: bool, *, tune: bool = False) -> list[Job]:
-    """A run for every arm and seed; of tuning, for every arm and rate."""
-    rates = dict.fromkeys(ARMS, RATES[0])
-    if not tune and not quick and TUNED.exists():
-        rates = best_rates(json.loads(TUNED.read_text("utf-8")))
-    runs = (
-        [(arm, TUNING, rate) for arm in ARMS for rate in RATES]
-        if tune
-        else [(arm, seed, rates[arm]) for seed in range(num_seeds) for arm in ARMS]
-    )
+def jobs(num_seeds: int, quick: bool) -> list[Job]:
+    """A run for every seed and arm."""
     return [
         {
-            "arm": arm, "seed": seed, "rate": rate, "recipe": ARMS[arm], "tuning": tune,
-            "tokens": 20_000 if quick else TOKENS, "changes": [f"eval.episodes={8 if quick else EPISODES}"],
+            "arm": arm, "seed": seed, "recipe": recipe, "tokens": 20_000 if quick else TOKENS,
+            "changes": [f"eval.episodes={8 if quick else EPISODES}"],
         }
-        for arm, seed, rate in runs
+        for seed in range(num_seeds) for arm, recipe in ARMS.items()
     ]  # fmt: skip
-
-
-def best_rates(tuning: list[Record]) -> dict[str, float]:
-    """Of each arm the rate with the most success on the tuning seed; of equals the lower."""
-    return {
-        arm: min((-each["after"]["1"]["success"], each["rate"]) for each in tuning if each["arm"] == arm)[1]
-        for arm in ARMS
-    }
 
 
 def of(records: list[Record], arm: str, n: int, key: str) -> list[float]:
@@ -235,8 +219,8 @@ def paired(mine: list[float], theirs: list[float], *, ratio: bool = False) -> st
     return f"{mean:+.3f}" + ("" if half is None else f" ± {half:.3f}")
 
 
-def table(records: list[Record], tuning: list[Record]) -> str:
-    """Every arm and number of tries; the single agents at the team's tokens and path; the bar; tuning."""
+def table(records: list[Record]) -> str:
+    """Every arm and number of tries; the single agents at the team's tokens and path; the bar."""
     team = {key: of(records, "team", 1, key) for key in ("success", "tokens", "path")}
     rows = []
     for arm in ARMS:
@@ -287,24 +271,13 @@ def table(records: list[Record], tuning: list[Record]) -> str:
         ),
         versus,
     )  # fmt: skip
-    rates = [
-        (
-            each["arm"],
-            f"{each['rate']:g}",
-            f"{each['after']['1']['success']:.3f}",
-            f"{each['curve'][-1][0]:,.0f}",
-        )
-        for each in tuning
-    ]
-    third = markdown(("tuning, seed 1000", "rate", "success", "tokens of training"), rates)
-    return "\n\n".join((first, second, third))
+    return f"{first}\n\n{second}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tune", action="store_true", help="the tuning runs, which come first")
     parser.add_argument(
         "--quick", action="store_true", help="two seeds, two steps: shows that it runs, no more"
     )
@@ -319,21 +292,16 @@ def main() -> None:
         draw(json.loads(KEPT.read_text("utf-8")), args.draw)
         return
     if not args.kept:
-        place = TUNED if args.tune else KEPT
-        found = jobs(2 if args.quick else args.seeds, args.quick, tune=args.tune)
-        part = None if args.quick else place.with_suffix(".part.jsonl")
-        place.parent.mkdir(exist_ok=True)
+        found = jobs(2 if args.quick else args.seeds, args.quick)
+        part = None if args.quick else KEPT.with_suffix(".part.jsonl")
         records = run_jobs(found, worker, args.processes, part)
         if args.quick:
-            print(table(records, []))
+            print(table(records))
             return
-        place.write_text(json.dumps(rounded(records), separators=(",", ":")) + "\n", "utf-8")
+        KEPT.write_text(json.dumps(rounded(records), separators=(",", ":")) + "\n", "utf-8")
         if part is not None:
             part.unlink(missing_ok=True)
-        if args.tune:
-            print(best_rates(records), file=sys.stderr)
-            return
-    print(table(json.loads(KEPT.read_text("utf-8")), json.loads(TUNED.read_text("utf-8"))))
+    print(table(json.loads(KEPT.read_text("utf-8"))))
 
 
 if __name__ == "__main__":
