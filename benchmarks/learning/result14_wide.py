@@ -9,16 +9,16 @@ task          `wide`, counts: how many people live in a town? Sixteen pages of t
 arms          team     a lead that spawns readers for pages, and readers
               fold     one agent that reads in turn and folds what it read into notes
               worked   the same, which writes down what it found on a page before its notes
-model         `tiny` (width 48, two layers), one set of weights for all roles. All runs begin with the same weights, made
-              once: a supervised start on scripted play of all three arms, a third of the episodes each
+model         `tiny` (width 48, two layers), one set of weights for all roles. All runs begin with the same weights,
+              made once: a supervised start on scripted play of all three arms, a third of the episodes each
 training      recipes wide, wide-fold, wide-worked: the group's advantage, six instances of eight rollouts a step, the
-              reward is 1/(1 + how far the count is off). Every run has the same budget of tokens, prompts and answers, of
-              all agents; invalid answers are paid for like others. There are no forks
+              reward is 1/(1 + how far the count is off). Every run has the same budget of tokens, prompts and answers,
+              of all agents; invalid answers are paid for like others. There are no forks
 tuning        none, for any arm: the learning rate is 0.001 for all, set beforehand
-test          seeds 0 to 4 in this order, all arms of a seed before the next, as many whole seeds as the hour of processor
-              allows that this was given; 64 instances of the test split each, sampled at temperature 1. Intervals are
-              Student's 95 % over seeds, that is over training runs and instances, not over starts; differences and
-              ratios are paired by seed
+test          seeds 0 to 4 in this order, all arms of a seed before the next, as many whole seeds as the hour of
+              processor allows that this was given; 64 instances of the test split each, sampled at temperature 1.
+              Intervals are Student's 95 % over seeds, that is over training runs and instances, not over starts;
+              differences and ratios are paired by seed
 metrics       success: share of right answers. tokens: prompts and answers of all calls of an episode. path: seconds of
               the trace's critical path on the virtual clock (0.2 a call, 0.01 a token said, 0.1 a page, jitter 0.2)
 best of n     n tries side by side, the majority's answer (of equals the first); tokens add up, the path is the longest
