@@ -33,6 +33,7 @@ A, B, C = lines("a"), lines("b", '{"kind":"trace","trace_id":"fake"}\n"trace_id"
 
 @pytest.mark.parametrize(
     "content",
+    # Names that do not vary: how long a trace is does, with the seconds in it.
     [
         A + B + C,
         b"\xef\xbb\xbf" + A + B,
@@ -46,7 +47,19 @@ A, B, C = lines("a"), lines("b", '{"kind":"trace","trace_id":"fake"}\n"trace_id"
         A + B + A + C,
         C + lines("trace_id") + B,
     ],
-    ids=lambda content: f"{len(content)} bytes",
+    ids=[
+        "three",
+        "byte-order mark",
+        "no newline at the end",
+        "cut off in the second",
+        "cut off in the third",
+        "blank line",
+        "carriage returns",
+        "gaps",
+        "escaped",
+        "one twice",
+        "named as a key",
+    ],
 )
 def test_it_is_what_reading_the_file_gives(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "some.jsonl"
