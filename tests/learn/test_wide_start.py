@@ -15,9 +15,9 @@ def test_scripted_play_stops_at_so_many_calls(monkeypatch: pytest.MonkeyPatch) -
     recipe = structs.replace(recipe, warm=None)
     stage = make_stage(recipe)
     monkeypatch.setattr(start, "_MOST_CALLS", 10**9)
-    whole = start._scripted(recipe, stage)
+    whole = start.scripted_traces(recipe, stage)
     assert len(whole) == 200
     monkeypatch.setattr(start, "_MOST_CALLS", 7 * len(whole[0].calls) + 1)
-    assert start._scripted(recipe, stage) == whole[:7]
+    assert start.scripted_traces(recipe, stage) == whole[:7]
     monkeypatch.setattr(start, "_MOST_CALLS", 1)
-    assert start._scripted(recipe, stage) == whole[:2]
+    assert start.scripted_traces(recipe, stage) == whole[:2]

@@ -30,7 +30,7 @@ from baton.team.budget import (
 )
 from baton.team.clock import Driver, Op, Resting
 from baton.team.credentials import Vault
-from baton.team.guard.judging import may_return, may_say
+from baton.team.guard.speech import may_return, may_say
 from baton.team.guard.watch import CallRequest, GuardWatch
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, OnEvent, OnlyAgents, Replace
 from baton.team.outside import Mode, Outside, asked
@@ -249,7 +249,7 @@ class RunState:
         if agent.parent is None:
             answer, judged = agent.answered, dict[str, Any]()
             if self.guard is not None:
-                answer, judged = may_say(self, self.guard, agent, answer)
+                answer, judged = may_say(self.writer, self.guard, agent, answer)
             self.writer.emit(
                 agent,
                 "orchestrator_decision",
@@ -262,7 +262,7 @@ class RunState:
             self.answer, self.stopped = answer, True
             return
         had = "" if agent.id in self.muted else agent.answered
-        names, kept = may_return(self, self.guard, agent, had)
+        names, kept = may_return(self.writer, self.guard, agent, had)
         event = self.writer.emit(
             agent,
             "return",

@@ -43,10 +43,9 @@ from baton.team.guard.judging import (
     hand_to_reader,
     may_call,
     may_do,
-    may_return,
-    may_say,
     planned,
 )
+from baton.team.guard.speech import may_return, may_say
 from baton.team.hints import hint_for_agent
 from baton.team.intervene import Drop, Force, Replace, has_text, with_text
 from baton.team.protocol import Answer, Entry
@@ -394,7 +393,7 @@ async def _aggregate(
 async def _return(run: RunState, me: Agent, action: Return, said: Said | None, extra: dict[str, Any]) -> None:
     if me.parent is None:
         raise Forbidden("nobody gave you a task to return from; stop instead")
-    text, kept = may_return(run, run.guard, me, action.text)
+    text, kept = may_return(run.writer, run.guard, me, action.text)
     if kept:
         action, extra = Return(text), extra | kept
     if action.confidence is not None:
@@ -415,7 +414,7 @@ async def _stop(run: RunState, me: Agent, action: Stop, said: Said | None, extra
     sure = 1.0 if said is None else None  # a program that stops does so with certainty
     answer = action.answer
     if run.guard is not None:
-        answer, judged = may_say(run, run.guard, me, answer)
+        answer, judged = may_say(run.writer, run.guard, me, answer)
         extra = extra | judged
     run.writer.emit(
         me,

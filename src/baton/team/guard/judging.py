@@ -11,11 +11,9 @@ from baton.team.agent import Agent, Item
 from baton.team.guard.refusal import refuse
 from baton.team.guard.requests import Go, endorse_planned, hold
 from baton.team.guard.watch import GuardWatch, Objection, PlannedCall
-from baton.team.recording import RAW, Said
+from baton.team.recording import Said
 from baton.team.tools.plan import PLAN
 from baton.team.tools.tool import Tool
-from baton.trace.provenance import FILLED, HELD
-from baton.trace.quotes import QUOTES
 from baton.trace.vocabulary import Decision
 
 if TYPE_CHECKING:
@@ -111,14 +109,6 @@ def hand_to_reader(
         reader.inbox += [Item(event, "safety_flow", "", f"${event}: {text}", "tool") for event, text in texts]
 
 
-def may_return(run: RunState, watch: GuardWatch | None, me: Agent, text: str) -> tuple[str, dict[str, Any]]:
-    """What is handed up of a return: of a reader's, names alone."""
-    if watch is None or watch.handles is None or not watch.is_reader(me.role.name):
-        return text, {}
-    names = watch.handles.returned(me.id, me.next_event_id(), text)
-    return names, {HELD: [], RAW: run.writer.text(text)}
-
-
 def planned(run: RunState, watch: GuardWatch, tool: Tool) -> None:
     """A call was written. If it was a plan, what waited for it goes on."""
     if tool.name == PLAN:
@@ -143,19 +133,3 @@ def may_do(
     )
     me.note(f"error: to {verb} was refused by the guard: {objection.why}.")
     return False
-
-
-def may_say(run: RunState, watch: GuardWatch, me: Agent, answer: str) -> tuple[str, dict[str, Any]]:
-    """What of an answer is said in the team's own words, and what its event says of the rest."""
-    found = watch.judge_answer(me.id, me.role.name, me.causes, answer)
-    kept = [] if watch.handles is None else watch.handles.names_in(answer)
-    if found is None or found.text == answer:
-        return answer, {}
-    extra: dict[str, Any] = {"guard": watch.guard.hash, RAW: run.writer.text(answer)}
-    if found.quotes:
-        extra[QUOTES] = run.writer.text(msgspec.json.encode(found.quotes).decode(), "application/json")
-    if found.num_left_out:
-        extra["left_out"] = found.num_left_out
-    if kept:
-        extra[FILLED] = kept
-    return found.text, extra
