@@ -8,9 +8,10 @@ import pytest
 from served_sessions import Played, result, system, user
 
 from baton.cli import main
-from baton.serve.exchange import Posted
+from baton.serve.exchange import Ask, Exchange, Posted, Reply, ReplyChoice, Utterance
 from baton.serve.session_trace import session_trace
 from baton.trace.formats.files import write
+from baton.trace.records import Ints
 from baton.trace.trace import Trace
 from baton.trace.validation import validate
 
@@ -76,6 +77,29 @@ def test_ids_and_log_probabilities_arrive_exactly() -> None:
         assert bool(call.keep) == bool(call.parent) == grown
         assert call.prompt_tokens == len(exchange.reply.prompt_ids or ())
     assert not trace.finished
+
+
+@pytest.mark.parametrize("ids", [False, True])
+def test_several_answers_to_one_ask_have_its_bill_together(ids: bool) -> None:
+    """The prompt is read once; what a server tells of all answers together is none of it lost."""
+    said = ["no", "", "a much longer answer"]
+    choices = tuple(
+        ReplyChoice(
+            message=Utterance(speaker="assistant", text=text),
+            completion_ids=Ints(range(2 * place + 1)) if ids else None,
+        )
+        for place, text in enumerate(said)
+    )
+    asked = Ask(dialect="chat", model="m", messages=(user("which?"),), n=3)
+    reply = Reply(choices=choices, policy="p", prompt_tokens=40, completion_tokens=9)
+    trace = session_trace([Exchange(session="s", id="e", number=1, ask=asked, reply=reply)], [END], name="s")
+    bills = {
+        trace.text(call.completion_ref): (call.prompt_tokens, call.completion_tokens) for call in trace.calls
+    }
+    assert bills == dict(zip(said, [(40, 1), (0, 3 if ids else 0), (0, 5 if ids else 8)], strict=True))
+    assert {call.estimated for call in trace.calls} == {not ids}
+    assert sum(event.tokens or 0 for event in trace.events) == 49
+    assert validate(trace) == []
 
 
 def test_spans_are_the_tokens_of_what_was_decided() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 from msgspec.structs import replace
 
 from baton.connect.live.prompts import spoken
 from baton.connect.seen import SeenCall
-from baton.serve.exchange import Exchange, ReplyChoice, Utterance
+from baton.serve.exchange import Exchange, Reply, Utterance
 from baton.serve.lineage.askers import Asker
 from baton.serve.lineage.reading import Heard
 from baton.trace.log import common_prefix
@@ -54,13 +55,11 @@ class ToldCalls:
         if reply.cached_tokens is not None:
             extra["cached_tokens"] = reply.cached_tokens
         known |= self._prompt_ids(one, life)
-        for number, choice in enumerate(reply.choices):
-            alone = len(reply.choices) == 1
+        for number, (choice, bill) in enumerate(zip(reply.choices, _bills(reply), strict=True)):
             yield SeenCall(
                 key=call_key(one, number), **known, policy=reply.policy, policy_version=reply.policy_version,
                 completion=choice.said if choice.said is not None else words_of(choice.message),
-                prompt_tokens=reply.prompt_tokens, estimated=reply.estimated,
-                completion_tokens=reply.completion_tokens if alone else _count(choice),
+                **bill,
                 completion_ids=_numbers(choice.completion_ids), logprobs=_numbers(choice.logprobs),
                 token_ends=_numbers(choice.token_ends), versions=choice.versions, sampling=self._drawn(exchange),
                 finish_reason=choice.finish, extra=extra,
@@ -114,5 +113,20 @@ def _numbers(values: Any) -> Any:
     return None if values is None else tuple(values)
 
 
-def _count(choice: ReplyChoice) -> int | None:
-    return None if choice.completion_ids is None else len(choice.completion_ids)
+def _bills(reply: Reply) -> list[dict[str, Any]]:
+    """What each answer of an ask was billed at, so that together they are the bill: the prompt, which is read once,
+    stands with the first, and what is told of all answers together is shared out by their lengths."""
+    prompt, spent, number = reply.prompt_tokens, reply.completion_tokens, len(reply.choices)
+    if number == 1:
+        return [{"prompt_tokens": prompt, "completion_tokens": spent, "estimated": reply.estimated}]
+    prompts = [prompt, *([None if prompt is None else 0] * (number - 1))]
+    known = [each.completion_ids for each in reply.choices]
+    counts = [None if ids is None else len(ids) for ids in known]
+    shared = None in counts and spent is not None
+    if shared and spent is not None:
+        ends = [0, *accumulate(len(words_of(each.message).encode()) + 1 for each in reply.choices)]
+        counts = [spent * end // ends[-1] - spent * begin // ends[-1] for begin, end in pairwise(ends)]
+    return [
+        {"prompt_tokens": read, "completion_tokens": said, "estimated": reply.estimated or shared}
+        for read, said in zip(prompts, counts, strict=True)
+    ]
