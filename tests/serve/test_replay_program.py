@@ -149,3 +149,40 @@ def test_mistakes_are_one_line(
     line = capfd.readouterr().err
     assert said in line
     assert line.count("\n") == 1
+
+
+BESIDE = """
+import json, os, time, urllib.request
+
+def get(path, body=None):
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"content-type": "application/json"}
+    request = urllib.request.Request(os.environ["ANTHROPIC_BASE_URL"] + path, data, headers)
+    return json.load(urllib.request.urlopen(request))
+
+model = get("/v1/models")["data"][0]["id"]
+for words in ("the same", f"at {time.time_ns()} " + "x" * 40 * (time.time_ns() % 5), "the same"):
+    print(get("/v1/messages/count_tokens", {"model": model, "messages": [{"role": "user", "content": words}]}))
+ask = {"model": model, "max_tokens": 9, "messages": [{"role": "user", "content": "many?"}]}
+print(get("/v1/messages", ask)["content"][0]["text"])
+"""
+
+
+def test_what_was_told_beside_answers_is_told_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Which models there are, and how many tokens a question has, also of one that words itself anew."""
+    path = tmp_path / "beside.py"
+    path.write_text(BESIDE)
+    run = ["--", sys.executable, "-S", str(path)]
+    assert typed("serve", "--engine", "scripted:echo", "--out", tmp_path / "out", *run) == 0
+    session = read_session(tmp_path / "out" / "sessions" / "run-1.jsonl")
+    assert (session.models, len(session.counted)) == (("echo",), 3)
+    capfd.readouterr()
+    for _ in range(2):
+        assert typed("replay", tmp_path / "out", *run) == 0
+    assert "replayed 1 of 1 call: 1 exactly" in capfd.readouterr().out
+    fork = ["fork", tmp_path / "out", "--session", "run-1", "--at", "1", "--replace", "few", *run]
+    assert typed(*fork) == 0
+    said = capfd.readouterr()
+    assert said.out.splitlines()[3] == "few"

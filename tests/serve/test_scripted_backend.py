@@ -115,6 +115,8 @@ def test_rules(tmp_path: Path) -> None:
     history = [question, first, result(first.uses[0].id, "Paris")]
     second = talk.ask(asked(*history, tools=(SEARCH,))).choices[0].message
     assert (len(second.uses), second.thinking) == (2, "more")
+    forbidden = Talk(backend).ask(asked(*history, tools=(SEARCH,), tool_choice="none")).choices[0].message
+    assert (forbidden.uses, forbidden.text) == ((), "So Paris."), "the next rule that asks for none answers"
     history += [second, result(second.uses[0].id, "A"), result(second.uses[1].id, "B")]
     assert talk.ask(asked(*history, tools=(SEARCH,))).choices[0].message.text == "So B."
     assert [each.grows_from for each in talk.exchanges] == [None, None, "1", "2"]

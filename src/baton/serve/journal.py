@@ -98,9 +98,26 @@ class AboutLine(JournalLine, tag="about", frozen=True, kw_only=True):
     meta: dict[str, Any]
 
 
+class CountedLine(JournalLine, tag="counted", frozen=True, kw_only=True):
+    """The program was told how many tokens a question has."""
+
+    question: str
+    """Its digest."""
+    messages: int
+    """How many it has."""
+    tokens: int
+
+
+class ListedLine(JournalLine, tag="listed", frozen=True, kw_only=True):
+    """The program was told which models there are."""
+
+    models: tuple[str, ...]
+
+
 AnyLine = (
     AskedLine | AnsweredLine | RefusedLine | RetriedLine | HeardLine | PostedLine | SpansLine | AboutLine
-)
+    | CountedLine | ListedLine
+)  # fmt: skip
 
 _encoder = msgspec.json.Encoder(enc_hook=encode_hook)
 _decoder = msgspec.json.Decoder(AnyLine, dec_hook=decode_hook)
@@ -117,6 +134,9 @@ class KeptSession:
         """Exchanges whose answer the program read to its end."""
         self.posted: list[Posted] = []
         self.spans: list[SpansLine] = []
+        self.counted: list[CountedLine] = []
+        self.models: tuple[str, ...] = ()
+        """Those that the program was told of, if it asked."""
         self.about: dict[str, Any] = {}
         """What was said of the session; it is in the header of its trace."""
         self.digests: dict[str, list[str]] = {}
@@ -174,6 +194,10 @@ class KeptSession:
             self.posted.append(line.posted)
         elif isinstance(line, AboutLine):
             self.about |= line.meta
+        elif isinstance(line, CountedLine):
+            self.counted.append(line)
+        elif isinstance(line, ListedLine):
+            self.models = line.models
         else:
             self.spans.append(line)
 
@@ -271,6 +295,12 @@ class SessionJournal:
     def tell(self, meta: dict[str, Any]) -> None:
         self._add(AboutLine(meta=meta))
 
+    def counted(self, ask: Ask, tokens: int) -> None:
+        self._add(CountedLine(question=question_digest(ask), messages=len(ask.messages), tokens=tokens))
+
+    def listed(self, models: tuple[str, ...]) -> None:
+        self._add(ListedLine(models=models))
+
     def receive(self, signal: str, body: bytes, *, is_json: bool) -> None:
         self._add(SpansLine(signal=signal, is_json=is_json, body=body))
 
@@ -301,6 +331,12 @@ def digests(ask: Ask) -> tuple[list[str], str]:
     """Of each message, and of the tools together (empty: there are none)."""
     tools = digest_of(canonical_bytes(ask.tools)) if ask.tools else ""
     return [digest_of(canonical_bytes(one)) for one in ask.messages], tools
+
+
+def question_digest(ask: Ask) -> str:
+    """Equal for questions with equal messages and tools."""
+    messages, tools = digests(ask)
+    return digest_of(canonical_bytes([*messages, tools]))
 
 
 def read_session(path: Path) -> KeptSession:

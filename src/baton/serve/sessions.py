@@ -145,6 +145,15 @@ class ProgramSession:
         if any(self.journal.kept.about.get(name) != value for name, value in meta.items()):
             self._write(lambda: self.journal.tell(meta))
 
+    def counted(self, ask: Ask, tokens: int) -> None:
+        """The program is about to be told how many tokens a question has."""
+        self._write(lambda: self.journal.counted(ask, tokens))
+
+    def listed(self, models: tuple[str, ...]) -> None:
+        """The program is about to be told which models there are."""
+        if models != self.journal.kept.models:
+            self._write(lambda: self.journal.listed(models))
+
     def receive(self, signal: str, body: bytes, *, is_json: bool) -> None:
         """Spans of the program."""
         self._write(lambda: self.journal.receive(signal, body, is_json=is_json))

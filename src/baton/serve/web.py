@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from baton.connect.receive import Refused, decoded
 from baton.errors import BatonError, nearest
-from baton.serve.backend import Unanswerable, caller_headers
+from baton.serve.backend import Backend, Unanswerable, caller_headers
 from baton.serve.dialects import codec_of
 from baton.serve.dialects.codec import BadAsk, DialectCodec, Resolve
 from baton.serve.dialects.listings import models_body, tokens_body
@@ -114,7 +114,7 @@ class _Asked:
             self._codec = codec_of("messages")
             await self._count(self._name(name))
         elif path == "/v1/models" and method == "GET":
-            await self._json(models_body([self.serving.backend.name]))
+            await self._models(self._name(name))
         elif path in ("/v1/traces", "/v1/logs") and method == "POST":
             await self._spans(self._name(name), path.removeprefix("/v1/"))
         elif name is not None and path in ("/reward", "/end") and method == "POST":
@@ -217,11 +217,26 @@ class _Asked:
     async def _count(self, name: str) -> None:
         body = await read_body(self.request, self.serving.client_limits)
         ask = await self._read(MessagesCodec().read_count, body, name)
-        opened = self.serving.sessions.get(name)
-        backend = self.serving.backend if opened is None else opened.backend
+        session, backend = self._opened(name)
         count = getattr(backend, "count_tokens", None)
-        counted = _estimate(ask) if count is None else await count(ask)
+        counted = None if count is None else await count(ask)
+        counted = _estimate(ask) if counted is None else counted
+        if session is not None:
+            session.counted(ask, counted)
         await self._json(tokens_body(counted))
+
+    async def _models(self, name: str) -> None:
+        session, backend = self._opened(name)
+        listed = getattr(backend, "models", None)
+        models = (backend.name,) if listed is None else listed()
+        if session is not None:
+            session.listed(models)
+        await self._json(models_body(models))
+
+    def _opened(self, name: str) -> tuple[ProgramSession | None, Backend]:
+        """The session, if it is open, and who answers it: what is no call opens none."""
+        session = self.serving.sessions.get(name)
+        return session, self.serving.backend if session is None else session.backend
 
     # -- what is said of a session --------------------------------------------------------------------
 

@@ -266,6 +266,7 @@ def _fit(rule: ScriptRule, ask: Ask, last: Utterance) -> dict[str, str] | None:
         and rule.turn in (None, turn)
         and (rule.tool is None or any(tool.name == rule.tool for tool in ask.tools))
         and rule.model in (None, ask.model)
+        and not (rule.use and ask.tool_choice == "none")
     )
     if not fits:
         return None

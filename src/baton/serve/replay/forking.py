@@ -22,6 +22,7 @@ from baton.serve.exchange import Exchange, Reply, ReplyChoice, ToolAsk, Utteranc
 from baton.serve.journal import FOLDER, SUFFIX, KeptSession
 from baton.serve.program_run import ProgramRun, Stdin
 from baton.serve.program_session import run_session
+from baton.serve.replay.beside import RecordedBeside
 from baton.serve.replay.find import answered
 from baton.serve.replay.masks import Masks
 from baton.serve.replay.recorded import RecordedBackend
@@ -204,7 +205,14 @@ def forking_backend(
     found = answered(session)
     stream = f"{seed}/{session.name}" + (f"/{change.replicate}" if change.replicate else "")
     instead = change.instead if change.instead is not None else f"{stream}/redraw"
-    return RecordedBackend(found, masks=masks, live=live, instead={change.at: instead}, stream=stream)
+    return RecordedBackend(
+        found,
+        masks=masks,
+        live=live,
+        instead={change.at: instead},
+        beside=RecordedBeside(session),
+        stream=stream,
+    )
 
 
 def told_of(name: str, run: ProgramRun, backend: RecordedBackend) -> ForkedProgram:

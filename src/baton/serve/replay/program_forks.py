@@ -26,6 +26,7 @@ from baton.serve.journal import KeptSession
 from baton.serve.lineage.told_calls import words_of
 from baton.serve.program_run import ProgramRun, run_program
 from baton.serve.program_session import post_end
+from baton.serve.replay.beside import RecordedBeside
 from baton.serve.replay.find import answered, exchange_of_events
 from baton.serve.replay.forking import told_of
 from baton.serve.replay.masks import Masks
@@ -215,7 +216,10 @@ class ProgramForks:
             reply = self._replies[branch.said.call, branch.said.answer.text]
             instead[self._exchange(branch.said.call).id] = reply
         stream = self._stream + (f"/{branch.replicate}" if branch.replicate else "")
-        return RecordedBackend(kept, masks=self._masks, live=self._live, instead=instead, stream=stream)
+        beside = RecordedBeside(self.session)
+        return RecordedBackend(
+            kept, masks=self._masks, live=self._live, instead=instead, beside=beside, stream=stream
+        )
 
     # -- what it is made of -----------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from msgspec import Struct, structs
 from baton.serve.backend import Backend, GrownAsk, Unanswerable
 from baton.serve.exchange import Ask, Exchange, Reply, ReplyChoice, ToolAsk
 from baton.serve.replay.alike import LIBERTIES
+from baton.serve.replay.beside import RecordedBeside
 from baton.serve.replay.difference import miss_said
 from baton.serve.replay.exchanged import EXCHANGED
 from baton.serve.replay.masks import Masks
@@ -54,6 +55,7 @@ class RecordedBackend:
         masks: Masks | None = None,
         live: Backend | None = None,
         instead: dict[str, Reply | str] | None = None,
+        beside: RecordedBeside | None = None,
         stream: str | None = None,
         in_order: bool = True,
         patience_s: float = _PATIENCE_S,
@@ -69,6 +71,7 @@ class RecordedBackend:
         self.said: str | None = None
         """The miss in words, once there was one."""
         self._live = live
+        self._beside = beside
         self._instead = instead or {}
         self._stream = stream
         notes = {one.exchange.id: one.question.notes for one in self.matcher.recorded}
@@ -113,6 +116,18 @@ class RecordedBackend:
             )
         )
         return now
+
+    async def count_tokens(self, ask: Ask) -> int | None:
+        """As many as the program was told; None: nobody counted, and nobody can."""
+        known = None if self._beside is None else self._beside.count(ask)
+        count = getattr(self._live, "count_tokens", None)
+        return known if known is not None or count is None else int(await count(ask))
+
+    def models(self) -> tuple[str, ...]:
+        """Those that the program was told of."""
+        if self._beside is not None and self._beside.models:
+            return self._beside.models
+        return (self.name if self._live is None else self._live.name,)
 
     async def close(self) -> None:
         """Nothing is held open; whoever gave the live backend closes it."""

@@ -13,6 +13,7 @@ from baton.serve.exchange import Exchange
 from baton.serve.journal import KeptSession
 from baton.serve.program_run import ProgramRun, Stdin
 from baton.serve.program_session import run_session
+from baton.serve.replay.beside import RecordedBeside
 from baton.serve.replay.find import answered
 from baton.serve.replay.masks import Masks
 from baton.serve.replay.output import ComparedOutput, compare_output, recorded_end
@@ -55,7 +56,7 @@ def replay_program(
 ) -> ReplayedProgram:
     """Run a program on its recording. It is ended after a miss, which is a difference and not an error of its own."""
     found = answered(session)
-    backend = RecordedBackend(found, masks=masks)
+    backend = RecordedBackend(found, masks=masks, beside=RecordedBeside(session))
     missed_at: list[float] = []
 
     def cut() -> str | None:
