@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from coder_files import Transcript, rollout
 
 from baton.cli import main
+from baton.connect.import_report import UNREADABLE
 from baton.connect.importing import import_traces
+from baton.errors import CorruptError, UsageError
 
 STRANGER = "a file of no kind that is known"
 
@@ -41,6 +44,76 @@ def test_each_session_is_read_whatever_lies_before_it(tmp_path: Path, strangers:
     ]  # fmt: skip
     assert done.report.skipped[STRANGER] == strangers
     assert done.report.places[STRANGER][0].endswith("a-copilot/0.jsonl")
+
+
+def atif(number: int) -> str:
+    steps = [
+        {"step_id": 1, "source": "user", "message": "go"},
+        {"step_id": 2, "source": "agent", "message": "gone"},
+    ]
+    agent = {"name": "a", "version": "1"}
+    return json.dumps(
+        {"schema_version": "ATIF-v1.6", "session_id": f"s{number}", "agent": agent, "steps": steps}
+    )
+
+
+@pytest.mark.parametrize("many", ["atif", "messages"])
+def test_a_stranger_among_many_files_of_one_kind_is_read_or_told(tmp_path: Path, many: str) -> None:
+    """Only the first files of a folder are looked at to tell what it is."""
+    said = json.dumps([{"role": "user", "content": "go"}, {"role": "assistant", "content": "gone"}])
+    blamed = json.dumps({
+        "history": [{"role": "Orchestrator (thought)", "content": "why"}, {"role": "WebSurfer", "content": "so"}],
+        "question": "q", "mistake_agent": "WebSurfer", "mistake_step": "1", "mistake_reason": "r",
+    })  # fmt: skip
+    for number in range(20):
+        (tmp_path / f"a{number}.json").write_text(atif(number) if many == "atif" else said)
+    (tmp_path / "deeper").mkdir()
+    for name, text in (("x", atif(99)), ("y", said), ("z", blamed), ("strange", '{"x": 1}')):
+        (tmp_path / "deeper" / f"{name}.json").write_text(text)
+    done = import_traces(tmp_path)
+    systems = [trace.trace_id.split("-")[0] for trace in done.traces]
+    assert {kind: systems.count(kind) for kind in ("atif", "messages", "who")} == (
+        {"atif": 21, "messages": 1, "who": 1} if many == "atif" else {"atif": 1, "messages": 21, "who": 1}
+    )
+    assert done.report.skipped == {STRANGER: 1}
+    assert done.report.places[STRANGER] == [str(tmp_path / "deeper" / "strange.json")]
+
+
+def test_a_place_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
+    place = mixed(tmp_path / "in", 0)
+    bundle = place / "d-codex" / "trace-1"
+    bundle.mkdir(parents=True)
+    (bundle / "manifest.json").write_text(
+        json.dumps({"raw_event_log": "trace.jsonl", "root_thread_id": "0199-9"})
+    )
+    (place / "c-codex" / "rollout-0199-8.jsonl.zst").write_bytes(b"(\xb5/\xfd cut off")
+    done = import_traces(place)
+    assert sorted(trace.trace_id for trace in done.traces) == [
+        "claude-code-11111111-aaaa", "codex-0199-0", "codex-0199-1",
+    ]  # fmt: skip
+    assert done.report.skipped[UNREADABLE] == 2
+    assert any("A bundle is its whole folder" in at for at in done.report.places[UNREADABLE])
+    with pytest.raises(CorruptError, match="A bundle is its whole folder"):
+        import_traces(bundle)
+
+
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    place = mixed(tmp_path / "in", 0)
+    names = (
+        "p.jsonl",
+        "agent-1.jsonl",
+        "rollout-1.jsonl",
+        "p.json",
+        "manifest.json",
+        "p.eval",
+        "p.seen.jsonl",
+    )
+    for folder in (place, *(each for each in place.iterdir() if each.is_dir())):
+        for name in names:
+            os.mkfifo(folder / name)
+    assert len(import_traces(place).traces) == 3
+    with pytest.raises(UsageError, match="is a pipe or a device"):
+        import_traces(place / "p.jsonl")
 
 
 def test_a_kind_that_is_given_takes_its_own_and_names_the_rest(tmp_path: Path) -> None:

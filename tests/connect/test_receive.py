@@ -20,6 +20,7 @@ import pytest
 from tests.support.otlp_spans import request, team
 
 from baton.cli import main
+from baton.connect.importing import import_traces
 from baton.connect.readers.otlp.json_spans import spans_of
 from baton.connect.receive import ReceiveLimits, Receiver
 from baton.connect.writers.otlp import protobuf_request
@@ -31,8 +32,8 @@ SMALL = ReceiveLimits(body_bytes=20_000, unpacked_bytes=40_000, seconds=0.5, con
 
 
 @contextmanager
-def receiving(out: Path, limits: ReceiveLimits = SMALL) -> Iterator[Receiver]:
-    receiver = Receiver(out, port=0, limits=limits)
+def receiving(out: Path, limits: ReceiveLimits = SMALL, **content: Any) -> Iterator[Receiver]:
+    receiver = Receiver(out, port=0, limits=limits, **content)
     thread = threading.Thread(target=receiver.serve)
     thread.start()
     try:
@@ -162,6 +163,83 @@ def test_spans_without_ids_are_rejected_and_the_rest_is_kept(tmp_path: Path) -> 
             [0x0A, len(answer) - 2, 0x08, 2]
         )  # partial_success { rejected_spans: 2 ...
     assert returned(tmp_path) == [2]
+
+
+KEY = "sk-ant-api03-Abcdefghijklmnop1234567890"
+
+
+def secretive() -> list[dict[str, Any]]:
+    """The team of the other tests, with secrets in odd places."""
+    first, *rest = team()
+    first["attributes"] += [
+        {"key": "http.headers", "value": {"kvlistValue": {"values": [
+            {"key": "authorization", "value": {"stringValue": "hunter2hunter2"}},
+            {"key": KEY, "value": {"arrayValue": {"values": [{"stringValue": f"x {KEY}"}, {}, {"doubleValue": 0.5}]}}},
+        ]}}},
+        {"key": "body", "value": {"stringValue": json.dumps({"inner": json.dumps({"password": "hunter2hunter2"})})}},
+    ]  # fmt: skip
+    first["events"] = [
+        {
+            "name": f"log {KEY}",
+            "timeUnixNano": "5",
+            "attributes": [{"key": "m", "value": {"stringValue": KEY}}],
+        }
+    ]
+    return [first, *rest]
+
+
+def logs_of(span: dict[str, Any]) -> dict[str, Any]:
+    record = {
+        "traceId": span["traceId"], "spanId": span["spanId"], "eventName": "gen_ai.choice", "timeUnixNano": "5",
+        "body": {"kvlistValue": {"values": [{"key": "message", "value": {"stringValue": f"by log {KEY}"}}]}},
+    }  # fmt: skip
+    return {"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}
+
+
+def written_below(out: Path) -> str:
+    texts = [text for trace in read_all(out) for ref in trace.payloads if (text := trace.text(ref))]
+    files = [path.read_bytes().decode("utf-8", "replace") for path in out.rglob("*") if path.is_file()]
+    return "\n".join([*texts, *files])
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_secrets_never_reach_the_disk(tmp_path: Path, as_json: bool) -> None:
+    spans = secretive()
+    with receiving(tmp_path, redact=["Par.s"]) as receiver:
+        body = json.dumps(request(*spans)).encode() if as_json else as_protobuf(*spans)
+        assert post(receiver, body, "application/json" if as_json else PROTOBUF)[0] == 200
+        logs = json.dumps(logs_of(spans[0])).encode()
+        assert post(receiver, logs, "application/json", "/v1/logs")[0] == 200
+        assert receiver.counts["secrets redacted"] >= 6
+    said = written_below(tmp_path)
+    assert "Paris" not in said
+    assert "hunter2" not in said
+    assert KEY not in said
+    assert "[redacted API key]" in said
+    assert returned(tmp_path) == [2]
+    # The journal says the same as the traces that were made of it.
+    (journal,) = import_traces(tmp_path / "received").traces
+    (trace,) = read_all(tmp_path)
+    assert [event.type for event in journal.events] == [event.type for event in trace.events]
+    with receiving(tmp_path, redact=["Par.s"]):
+        pass
+    assert returned(tmp_path) == [2]
+
+
+def test_without_payloads_who_did_what_is_kept_and_nothing_that_was_said(tmp_path: Path) -> None:
+    with receiving(tmp_path / "all") as receiver:
+        assert post(receiver, as_protobuf(*secretive()))[0] == 200
+    with receiving(tmp_path / "bare", payloads=False) as receiver:
+        assert post(receiver, as_protobuf(*secretive()))[0] == 200
+    (whole,), (bare,) = read_all(tmp_path / "all"), read_all(tmp_path / "bare")
+    for type_ in ("spawn", "return", "tool_call", "tool_result"):
+        assert sum(e.type == type_ for e in bare.events) == sum(e.type == type_ for e in whole.events)
+    tokens = [
+        [(call.prompt_tokens, call.completion_tokens) for call in trace.calls] for trace in (whole, bare)
+    ]
+    assert tokens[0] == tokens[1]
+    said = written_below(tmp_path / "bare")
+    assert not any(word in said for word in ("Paris", "hunter2", "sk-ant"))
 
 
 def test_slow_and_broken_clients_are_let_go(tmp_path: Path) -> None:

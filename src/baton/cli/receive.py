@@ -8,13 +8,14 @@ import signal
 import threading
 from pathlib import Path
 
+from baton.cli import add_repeated
 from baton.cli.printing import remark, say
 from baton.connect.receive import DEFAULT_PORT, ReceiveLimits, Receiver
 from baton.errors import UsageError
 from baton.view.terminal.live import live_line
 from baton.view.text import count
 
-_ALSO = ("log records", "spans rejected", "metrics requests dropped", "refused")
+_ALSO = ("log records", "secrets redacted", "spans rejected", "metrics requests dropped", "refused")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=32,
         help="the largest request that is taken (default 32)",
     )
+    add_repeated(
+        parser, "--redact", "PATTERN",
+        "take out secrets (keys, tokens, passwords) and what matches; `secrets` for those alone",
+    )  # fmt: skip
+    parser.add_argument(
+        "--without-payloads",
+        action="store_true",
+        help="keep nothing that was said: names, times and counts alone",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,7 +59,14 @@ def run(args: argparse.Namespace) -> int:
     if args.max_megabytes < 1:
         raise UsageError(f"--max-megabytes is {args.max_megabytes}; expected 1 or more.")
     limits = ReceiveLimits(body_bytes=args.max_megabytes * 2**20)
-    receiver = Receiver(out, host=args.host, port=args.port, limits=limits)
+    receiver = Receiver(
+        out,
+        host=args.host,
+        port=args.port,
+        limits=limits,
+        redact=args.redact or None,
+        payloads=not args.without_payloads,
+    )
     stopping = threading.Event()
     before = {one: signal.signal(one, lambda *_: stopping.set()) for one in (signal.SIGINT, signal.SIGTERM)}
     say(f"receiving  {receiver.address}/v1/traces, into {out}")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
+UNREADABLE = "a file that cannot be read"
+"""Of several, where the rest can be; its place says why."""
 _PLACES = 3
 
 
@@ -50,6 +53,15 @@ class ImportReport:
 
     def infer(self, reason: str, times: int = 1) -> None:
         self.inferred[reason] += times
+
+    def clean(self, rewrite: Callable[[str], str]) -> None:
+        """Rewrite whatever words of the source stand in it: places and reasons."""
+        for counts in (self.skipped, self.joined, self.inferred, self.mended):
+            told = list(counts.items())
+            counts.clear()
+            for reason, times in told:
+                counts[rewrite(reason)] += times
+        self.places = {rewrite(why): [rewrite(at) for at in where] for why, where in self.places.items()}
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""

@@ -11,7 +11,6 @@ import os
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from shlex import quote
 
@@ -21,10 +20,10 @@ from msgspec import Struct
 from baton import registry
 from baton.connect.assemble import Assembler
 from baton.connect.assembly.contents import Contents
-from baton.connect.import_report import ImportReport
+from baton.connect.import_report import UNREADABLE, ImportReport
 from baton.connect.redaction import Redaction
 from baton.connect.source import Source
-from baton.errors import UsageError
+from baton.errors import BatonError, UsageError
 from baton.trace.formats.decoding import no_collection
 from baton.trace.formats.durable import atomic_file, clear_folder, sync_directory
 from baton.trace.formats.jsonl import encode_trace
@@ -33,6 +32,7 @@ from baton.trace.trace import Trace
 
 _DEEPEST = 8
 _LOOKED_AT = 100_000
+_LINES = (".jsonl",)
 _NO_KIND = "a file of no kind that is known"
 _OTHER_KIND = "a file of another kind than was asked for"
 _STUMBLES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -101,6 +101,7 @@ class Importing:
         contents = Contents(report, redact=self._redact, keep_payloads=self._payloads)
         traces: list[Trace] = []
         files: dict[Path, bool] = {}
+        unread: list[BatonError | OSError] = []
         events = 0
         if self.out is not None:
             clear_folder(self.out, ".jsonl")
@@ -110,11 +111,15 @@ class Importing:
                 try:
                     assembler.see(source.read(place, report))
                 except _STUMBLES as error:  # what was seen until there is kept
-                    what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+                    said = f": {error}" if self._payloads else ""
+                    what = " ".join(f"{type(error).__name__}{said}".split())[:200]
                     report.skip(
                         f"the rest of a file, which the reader of {source.kind} cannot read ({what})",
                         str(place),
                     )
+                except (BatonError, OSError) as error:  # one of many costs no other
+                    unread.append(error)
+                    report.skip(UNREADABLE, str(error))
             for trace in assembler.traces():
                 events += len(trace.events)
                 if self.out is None:
@@ -122,6 +127,11 @@ class Importing:
                 else:
                     path = self.out / f"{trace.trace_id}.jsonl"
                     files[path] = write_if_other(path, trace, alone=False)
+        if unread and not events:
+            raise unread[0]
+        if self._redact is not None:
+            redact = self._redact
+            report.clean(lambda words: redact(words, ImportReport()))
         if self.out is not None and any(files.values()):
             with suppress(OSError):  # not every file system can
                 sync_directory(self.out)
@@ -168,10 +178,15 @@ def found_in(
 
     `empty`: there may be nothing yet.
     """
+    for place in places:
+        if not place.exists():
+            raise UsageError(f"there is no {place}. Give a file or a folder that is there.")
+        if not place.is_file() and not place.is_dir():
+            raise UsageError(
+                f"{place} is a pipe or a device. Write what comes of it to a file, and give that."
+            )
     if source is not None:
         for place in places:
-            if not place.exists():
-                raise UsageError(f"there is no {place}. Give a file or a folder that is there.")
             if place.is_dir():
                 for path in _strangers(place, source):
                     report.skip(_OTHER_KIND, str(path))
@@ -179,8 +194,6 @@ def found_in(
     sources = [find_source(kind) for kind in registry.names("source")]
     found: list[tuple[Source, Path]] = []
     for place in places:
-        if not place.exists():
-            raise UsageError(f"there is no {place}. Give a file or a folder that is there.")
         own = list(_looked_into(place, sources, report, 0))
         if not own and not empty:
             if _is_own(place):
@@ -208,7 +221,7 @@ def _is_own(place: Path) -> bool:
 
 def _unreadable(place: Path) -> str | None:
     """What is the matter with a file of no kind, where its first bytes tell, and what to type."""
-    if not place.is_file():
+    if place.is_dir():
         return None
     with place.open("rb") as file:
         head = file.read(200)
@@ -226,8 +239,8 @@ def _looked_into(
     place: Path, sources: list[Source], report: ImportReport, depth: int
 ) -> Iterator[tuple[Source, Path]]:
     readers = recognised(place, sources)
-    # A folder that several kinds lay claim to holds files of several kinds.
-    if readers and (len(readers) == 1 or not place.is_dir() or depth == _DEEPEST):
+    # A folder that several kinds lay claim to holds files of several kinds; one of single files may hold others too.
+    if readers and (not place.is_dir() or depth == _DEEPEST or _takes_whole(readers)):
         yield readers[0], place
         if place.is_dir():
             for path in _strangers(place, readers[0]):
@@ -244,9 +257,18 @@ def _looked_into(
         report.skip(_NO_KIND, str(place))
 
 
+def _takes_whole(readers: list[Source]) -> bool:
+    """Whether a folder is one reader's: its files belong together."""
+    return len(readers) == 1 and not getattr(readers[0], "single_files", False)
+
+
 def _strangers(folder: Path, reader: Source) -> Iterator[Path]:
-    """Of a folder that one reader takes: the files that it does not know, one by one or by a folder they are in."""
-    files = sorted(islice(folder.rglob("*.jsonl"), _LOOKED_AT))
+    """Of a folder that one reader takes: the files that it does not know, one by one or by a folder they are in.
+
+    Looked at are those of its `endings`: others may be what its program keeps beside them.
+    """
+    endings: tuple[str, ...] = getattr(reader, "endings", _LINES)
+    files = sorted(path for path in _files(folder) if path.name.endswith(endings))
     known = {path for path in files if recognised(path, [reader])}
     above = {parent for path in known for parent in path.parents}
     whole: dict[Path, bool] = {}  # folders of which it knows no file and which it takes all the same
@@ -262,6 +284,8 @@ def _strangers(folder: Path, reader: Source) -> Iterator[Path]:
 def recognised(place: Path, sources: Iterable[Source]) -> list[Source]:
     """The readers that know a place. One that fails on what it does not know does not know it."""
     found: list[Source] = []
+    if not place.is_file() and not place.is_dir():  # a pipe would be waited for
+        return []
     for source in sources:
         try:
             if source.recognises(place):

@@ -5,7 +5,8 @@
 
 Invariant: a request that was acknowledged is on disk (`request_journal`), so killing the receiver loses nothing that a
 client counts as delivered. Requests are decoded before they are acknowledged: what cannot be read is refused with 400
-and a line that says why, and is not kept. Traces are brought up to date by one thread behind it.
+and a line that says why, and is not kept. With `redact`, or without payloads, what may not be kept is taken out of a
+request before it is written down. Traces are brought up to date by one thread behind it.
 
 Safety: bound to a loopback address; only requests that name one as their host are answered; bodies, unpacked bodies,
 connections and waiting times have limits.
@@ -17,6 +18,7 @@ import socket
 import threading
 import zlib
 from collections import Counter
+from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
 from pathlib import Path
@@ -24,9 +26,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from baton.connect.import_report import ImportReport
 from baton.connect.readers.otlp.json_spans import decode_json, spans_of
 from baton.connect.readers.otlp.protobuf import decode_logs, decode_traces
 from baton.connect.readers.otlp.span import LogRecord, OtelSpan, Unreadable
+from baton.connect.receiving.kept_content import KeptContent, request_of
 from baton.connect.receiving.kept_traces import KeptTraces
 from baton.connect.receiving.otlp_answers import accepted, refused
 from baton.connect.receiving.request_journal import RequestJournal
@@ -72,7 +76,11 @@ class Receiver:
         host: str = "127.0.0.1",
         port: int = DEFAULT_PORT,
         limits: ReceiveLimits | None = None,
+        redact: Iterable[str] | None = None,
+        payloads: bool = True,
     ) -> None:
+        """`redact` takes secrets out, and what matches its patterns; `payloads=False` keeps nothing that was said."""
+        self._content = KeptContent(redact=redact, payloads=payloads)
         if host not in ("127.0.0.1", "localhost", "::1"):
             raise UsageError(
                 f"the host is {host!r}; expected 127.0.0.1, localhost or ::1: it receives on this machine only."
@@ -86,7 +94,7 @@ class Receiver:
         self._server = _listen(host, port, self)
         try:
             self.journal = RequestJournal(out)
-            self.kept = KeptTraces(out, self.journal)
+            self.kept = KeptTraces(out, self.journal, self._content)
         except BaseException:
             self._server.server_close()
             raise
@@ -127,6 +135,13 @@ class Receiver:
         found = decoded(signal, body, is_json=is_json, lost=lost)
         good = [one for one in found if one.trace_id and one.span_id]
         nameless = len(found) - len(good) if signal == "traces" else 0
+        if good and self._content.rewrites:
+            cleaned = ImportReport()
+            good = self._content.kept(good, cleaned)
+            body, is_json = request_of(good), True
+            self.count("secrets redacted", sum(cleaned.redacted.values()))
+            with self._counting:
+                self.kept.report.redacted.update(cleaned.redacted)
         if good:
             try:
                 self.journal.write(signal, body, is_json=is_json)

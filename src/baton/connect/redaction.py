@@ -1,38 +1,27 @@
 """Taking secrets out of what is kept: known forms of keys and tokens, and whatever patterns a person gives.
 
 Everything that is kept passes `Contents` once, and `Contents` passes it here; so nothing is written that was not looked
-at. What stands in a text in another form (encoded, split over two messages) is not found: a pattern is no proof.
+at. In base64 they are found too; in another code, or split over two messages, they are not: a pattern is no proof.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from baton.connect.import_report import ImportReport
+from baton.connect.secret_forms import FORMS, NAMED, SECRET_NAME, SHORTEST
 from baton.errors import UsageError
 
 SECRETS: Final = "secrets"
 """What a person types for the built-in forms alone."""
-_BUILT_IN: Final = {
-    "private key": r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)",
-    "API key": r"\b(?:sk|pk|rk)-(?:[A-Za-z0-9]+-)*[A-Za-z0-9_-]{16,}|\bAIza[0-9A-Za-z_-]{30,}|\bhf_[A-Za-z0-9]{20,}"
-    r"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\b(?:sk|rk|pk)_(?:live|test)_[0-9A-Za-z]{16,}|\bxai-[A-Za-z0-9]{20,}",
-    "access token": r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}|\bglpat-[A-Za-z0-9_-]{16,}"
-    r"|\bxox[abeoprs]-[A-Za-z0-9-]{10,}|\bnpm_[A-Za-z0-9]{30,}|\bpypi-[A-Za-z0-9_-]{30,}",
-    "web token": r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+",
-    "bearer": r"(?i:\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{12,}",
-    "password in an address": r"(?<=://)[^\s:/@\"']{1,64}:[^\s:/@\"']{1,128}(?=@)",
-    "named secret": r"(?i:[\"']?[\w-]*(?:api[_-]?key|secret|token|passw(?:or)?d|authorization)[\"']?\s*[=:]\s*[\"']?)"
-    r"(?!\[redacted)[^\s\"',;{}\[\]()]{8,}",
-}
-# What every built-in form has in it: a text without any is not searched further.
-_HINT: Final = re.compile(
-    r"BEGIN |[sprk]{2}[-_]|AIza|hf_|AKIA|ASIA|xai-|gh[pousr]_|github_pat|glpat|xox|npm_|pypi-|eyJ"
-    r"|(?i:bearer|basic|api[_-]?key|secret|token|passw|authorization)|://[^\s/]*@"
-)
-_KEPT: Final = re.compile(r"^(?:(?i:bearer|basic)\s+|[^=:]*[=:]\s*[\"']?)")
+_CODED: Final = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{24,}={0,2}")
+_MOST_CODED = 1 << 16
+_IN_CODE = "secret in base64"
 
 
 class Redaction:
@@ -42,23 +31,59 @@ class Redaction:
         """`patterns` are regular expressions; the word `secrets` stands for the built-in forms, which always count."""
         given = [pattern for pattern in patterns if pattern != SECRETS]
         self._own = [(f"pattern {number}", _compiled(pattern)) for number, pattern in enumerate(given, 1)]
-        self._secrets = [(name, re.compile(form, re.DOTALL)) for name, form in _BUILT_IN.items()]
 
     def __call__(self, text: str, report: ImportReport) -> str:
-        if _HINT.search(text):
-            for name, form in self._secrets:
-                text = self._without(name, form, text, report)
-        for name, form in self._own:
-            text = self._without(name, form, text, report)
+        text = self._plain(text, report)
+
+        def put(found: re.Match[str]) -> str:
+            said = _decoded(found[0])
+            if said is None or self._plain(said, ImportReport()) == said:
+                return found[0]
+            report.redacted[_IN_CODE] += 1
+            return f"[redacted {_IN_CODE}]"
+
+        return _CODED.sub(put, text)
+
+    def under(self, name: str, text: str, report: ImportReport) -> str:
+        """A text that stands by itself under a name, as a value does in a map: the name may say that it is a secret."""
+        found = self(text, report)
+        is_secret = len(text) >= SHORTEST and SECRET_NAME.search(name) is not None
+        return _put_for(NAMED, report) if is_secret and not found.startswith("[redacted") else found
+
+    def _plain(self, text: str, report: ImportReport) -> str:
+        small = text.lower()
+        for form in FORMS:
+            if any(hint in small for hint in form.hints):
+                text = form.pattern.sub(partial(_taken_out, form.name, report), text)
+        for name, pattern in self._own:
+            text = pattern.sub(partial(_put_for, name, report), text)
         return text
 
-    def _without(self, name: str, form: re.Pattern[str], text: str, report: ImportReport) -> str:
-        def put(found: re.Match[str]) -> str:
-            report.redacted[name] += 1
-            kept = _KEPT.match(found[0]) if name in ("bearer", "named secret") else None
-            return f"{kept[0] if kept else ''}[redacted {name}]"
 
-        return form.sub(put, text)
+def _put_for(name: str, report: ImportReport, _: re.Match[str] | None = None) -> str:
+    report.redacted[name] += 1
+    return f"[redacted {name}]"
+
+
+def _taken_out(name: str, report: ImportReport, found: re.Match[str]) -> str:
+    """What a form found, without its secret part."""
+    start, end = found.span(found.lastgroup or 0)
+    before = found.start()
+    return found[0][: start - before] + _put_for(name, report) + found[0][end - before :]
+
+
+def _decoded(code: str) -> str | None:
+    """What base64 says, if it is a text."""
+    code = code[:_MOST_CODED].rstrip("=")
+    code = code[: len(code) - (len(code) % 4 == 1)]
+    try:
+        raw = base64.b64decode(
+            code + "=" * (-len(code) % 4), altchars=b"-_" if {"-", "_"} & set(code) else None
+        )
+        said = raw.decode()
+    except (binascii.Error, ValueError):
+        return None
+    return said if said.isprintable() or "\n" in said else None
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

@@ -11,7 +11,12 @@ from baton.connect.seen import Seen
 
 
 class Source(Protocol):
-    """Reads one kind of files. Shipped ones are in `SOURCES`; others are registered under the kind `source`."""
+    """Reads one kind of files. Shipped ones are in `SOURCES`; others are registered under the kind `source`.
+
+    A folder that one source alone recognises is its own, and what it does not know there is looked into: files of
+    `endings`, where it has such an attribute, else `.jsonl`. With `single_files = True` a folder is no more than its
+    files, and each is given by itself.
+    """
 
     kind: str
     """What a person types after `--from`, such as "claude-code"."""

@@ -24,6 +24,10 @@ class Redactor(Protocol):
 
     def __call__(self, text: str, report: ImportReport) -> str: ...
 
+    def under(self, name: str, text: str, report: ImportReport) -> str:
+        """A text that stands under a name, which may say that it is a secret."""
+        ...
+
 
 class Contents:
     """Makes payloads, names and properties for one trace after another."""
@@ -113,10 +117,16 @@ class Contents:
                     break
             else:  # as most are
                 return given.copy()
-        found = {self.text(str(key)): self._value(value, 0) for key, value in given.items()}
+        found = {self.text(str(key)): self._under(str(key), value, 0) for key, value in given.items()}
         if self.keep_payloads:
             return found
         return {key: value for key, value in found.items() if isinstance(value, bool | int | float)}
+
+    def _under(self, key: str, value: Any, depth: int) -> Any:
+        if self._redact is not None and isinstance(value, str):
+            value = self._redact.under(key, value, self._report)
+            return value if value.isascii() else value.encode("utf-8", "replace").decode()
+        return self._value(value, depth)
 
     def _value(self, value: Any, depth: int) -> Any:
         if isinstance(value, str):
@@ -131,7 +141,9 @@ class Contents:
             self._report.mend("properties nested too deep were cut off")
             return "…"
         if isinstance(value, dict):
-            return {self.text(str(key)): self._value(each, depth + 1) for key, each in value.items()}
+            return {
+                self.text(str(key)): self._under(str(key), each, depth + 1) for key, each in value.items()
+            }
         if isinstance(value, list | tuple):
             return [self._value(each, depth + 1) for each in value]
         return self.text(str(value))

@@ -63,7 +63,11 @@ class SightingJournal:
 
     def write(self, sighting: Seen | NotTold) -> None:
         """Add a line. It survives the death of the process when this returns."""
-        if not isinstance(sighting, NotTold):
+        if isinstance(sighting, NotTold):
+            sighting = msgspec.structs.replace(
+                sighting, at=self._clean(sighting.at) if self._payloads else ""
+            )
+        else:
             sighting = self._told(sighting)
         line = self._encode(sighting) + b"\n"
         with self._lock:
@@ -90,11 +94,16 @@ class SightingJournal:
             sighting, **{name: self._clean(value) for name, value in given.items()}
         )
 
+    def _clean_under(self, name: Any, value: Any) -> Any:
+        if isinstance(value, str) and self._redact is not None:
+            return self._redact.under(str(name), value, self._report)
+        return self._clean(value)
+
     def _clean(self, value: Any) -> Any:
         if isinstance(value, str) and self._redact is not None:
             return self._redact(value, self._report)
         if isinstance(value, dict):
-            return {name: self._clean(part) for name, part in value.items()}
+            return {name: self._clean_under(name, part) for name, part in value.items()}
         if isinstance(value, list | tuple):
             return tuple(self._clean(part) for part in value)
         return value

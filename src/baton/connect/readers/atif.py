@@ -35,6 +35,7 @@ class AtifSource:
 
     kind = "atif"
     about = "ATIF trajectories (Harbor's trajectory.json), 1.0 to 1.8"
+    endings = (".json", ".jsonl")
 
     def recognises(self, place: Path) -> bool:
         return any_of(place, _is_mine, (".json", ".jsonl"), most=12, likely="trajectory*.json")

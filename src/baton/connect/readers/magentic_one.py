@@ -36,6 +36,7 @@ class MagenticOneSource:
 
     kind = "magentic-one"
     about = "Magentic-One: console_log.txt, log.jsonl, or autogen's messages as JSON Lines"
+    single_files = True
 
     def recognises(self, place: Path) -> bool:
         return any_of(place, _is_mine, _ENDINGS, most=40)

@@ -34,6 +34,7 @@ class MastSource:
 
     kind = "mast"
     about = "MAST: annotated traces of AG2, HyperAgent and others, JSON"
+    single_files = True
 
     def recognises(self, place: Path) -> bool:
         return any_of(place, _is_mine, (".json", ".jsonl"))

@@ -46,6 +46,7 @@ class MessagesSource:
 
     kind = "messages"
     about = "lists of chat messages (OpenAI, Anthropic, ShareGPT), JSON or JSON Lines"
+    single_files = True
 
     def recognises(self, place: Path) -> bool:
         return any_of(place, _is_mine, ENDINGS)

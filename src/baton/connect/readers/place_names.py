@@ -31,7 +31,7 @@ def any_of(
     """Whether a file, or one of the first few of a folder, is of a kind; those first whose names are `likely`."""
     if not place.is_dir():
         return place.is_file() and is_mine(place)
-    if likely and any(is_mine(path) for path in islice(place.rglob(likely), most)):
+    if likely and any(path.is_file() and is_mine(path) for path in islice(place.rglob(likely), most)):
         return True
     seen = 0
     for path in place.rglob("*"):

@@ -31,7 +31,8 @@ class SeenJournal:
 def _journals(place: Path) -> list[Path]:
     if not place.is_dir():
         return [place] if place.name.endswith(SUFFIX) else []
-    return sorted([*place.glob(f"*{SUFFIX}"), *place.glob(f"{FOLDER}/*{SUFFIX}")])
+    found = [*place.glob(f"*{SUFFIX}"), *place.glob(f"{FOLDER}/*{SUFFIX}")]
+    return sorted(path for path in found if path.is_file())
 
 
 def read_journal(path: Path, report: ImportReport) -> Iterator[Seen]:

@@ -38,6 +38,7 @@ class WhoAndWhenSource:
 
     kind = "who-and-when"
     about = "Who&When: JSON files of failed runs, with the blamed agent and step"
+    single_files = True
 
     def recognises(self, place: Path) -> bool:
         return any_of(place, _is_mine, (".json", ".jsonl"))

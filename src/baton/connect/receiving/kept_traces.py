@@ -20,6 +20,7 @@ from baton.connect.readers.otlp.files import read_spans
 from baton.connect.readers.otlp.reader import Traces
 from baton.connect.readers.otlp.span import LogRecord, OtelSpan
 from baton.connect.readers.otlp.telling import sightings_of
+from baton.connect.receiving.kept_content import KeptContent
 from baton.connect.receiving.request_journal import RequestJournal
 from baton.trace.formats.durable import Lock
 
@@ -31,10 +32,14 @@ _IDLE_S = 600.0
 class KeptTraces:
     """The traces of one receiver, in one folder."""
 
-    def __init__(self, out: Path, journal: RequestJournal, *, idle_seconds: float = _IDLE_S) -> None:
+    def __init__(
+        self, out: Path, journal: RequestJournal, content: KeptContent, *, idle_seconds: float = _IDLE_S
+    ) -> None:
+        """`content` has rewritten what is added; what an earlier receiver wrote down passes it here."""
         self.report = ImportReport()
         self.num_traces = 0
         self._journal = journal
+        self._content = content
         self._out = out
         self._held = Lock(
             out / ".receiving-lock", f"another receiver writes into {out}: one process at a time."
@@ -53,7 +58,7 @@ class KeptTraces:
     def start(self) -> None:
         """Begin with what earlier receivers wrote down: one that was killed may not have made traces of it."""
         for path in self._journal.earlier():
-            self.add(read_spans(path, self.report), counted=True)
+            self.add(self._content.kept(read_spans(path, self.report), ImportReport()), counted=True)
         self._worker.start()
 
     def add(self, found: Iterable[OtelSpan | LogRecord], *, counted: bool = False) -> None:
@@ -107,7 +112,8 @@ class KeptTraces:
 
     def _from_journal(self, trace_id: str) -> list[OtelSpan | LogRecord]:
         paths = sorted(self._journal.folder.iterdir())
-        return [one for path in paths for one in read_spans(path, ImportReport()) if one.trace_id == trace_id]
+        found = (one for path in paths for one in read_spans(path, ImportReport()))
+        return self._content.kept((one for one in found if one.trace_id == trace_id), ImportReport())
 
     def _forget(self) -> None:
         now = time.monotonic()

@@ -68,7 +68,7 @@ def json_request(spans: list[OtelSpan]) -> dict[str, Any]:
     return {
         "resourceSpans": [
             {
-                "resource": {"attributes": _pairs(resource)},
+                "resource": {"attributes": json_pairs(resource)},
                 "scopeSpans": [
                     {
                         "scope": {"name": spans[0].scope if spans else ""},
@@ -88,22 +88,28 @@ def _json_span(span: OtelSpan) -> dict[str, Any]:
         "kind": 1,
         "startTimeUnixNano": str(span.start_ns),
         "endTimeUnixNano": str(span.end_ns),
-        "attributes": _pairs(span.attributes),
+        "attributes": json_pairs(span.attributes),
         "status": {"code": 2, "message": span.message} if span.failed else {},
     }
     if span.parent_id is not None:
         made["parentSpanId"] = span.parent_id
     if span.events:
-        made["events"] = [
-            {"timeUnixNano": str(e.time_ns), "name": e.name, "attributes": _pairs(e.attributes)}
-            for e in span.events
-        ]
+        made["events"] = list(map(json_event, span.events))
     if span.links:
         made["links"] = [{"traceId": trace_id, "spanId": span_id} for trace_id, span_id in span.links]
     return made
 
 
-def _pairs(attributes: dict[str, Any]) -> list[dict[str, Any]]:
+def json_event(event: SpanEvent) -> dict[str, Any]:
+    return {
+        "timeUnixNano": str(event.time_ns),
+        "name": event.name,
+        "attributes": json_pairs(event.attributes),
+    }
+
+
+def json_pairs(attributes: dict[str, Any]) -> list[dict[str, Any]]:
+    """Attributes as OTLP's JSON has them."""
     return [{"key": key, "value": _json_value(value)} for key, value in attributes.items()]
 
 
@@ -116,6 +122,10 @@ def _json_value(value: Any) -> dict[str, Any]:
         return {"doubleValue": value}
     if isinstance(value, list | tuple):
         return {"arrayValue": {"values": [_json_value(item) for item in value]}}
+    if isinstance(value, dict):
+        return {"kvlistValue": {"values": json_pairs(value)}}
+    if value is None:
+        return {}
     return {"stringValue": _clean(value)}
 
 

@@ -77,6 +77,8 @@ class ClaudeCode:
 
 def _shows(path: Path) -> bool:
     """Whether the first lines are entries of Claude Code."""
+    if not path.is_file():
+        return False
     try:
         with path.open("rb") as file:
             for line in islice(file, _LOOKS):
@@ -139,7 +141,9 @@ def _sessions(place: Path) -> Iterator[list[Path]]:
             found += _transcripts(folder) if folder.is_dir() else ()
             mine = _session_of(place)
             found += [
-                path for path in sorted(place.parent.glob("agent-*.jsonl")) if _session_of(path) == mine
+                path
+                for path in sorted(place.parent.glob("agent-*.jsonl"))
+                if path.is_file() and _session_of(path) == mine
             ]
     groups: dict[str, list[Path]] = {}
     for path in found:

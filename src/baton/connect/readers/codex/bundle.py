@@ -113,6 +113,8 @@ _REQUESTS = msgspec.json.Decoder(CodexRequest, strict=False)
 
 
 def is_bundle(folder: Path) -> bool:
+    if not (folder / MANIFEST).is_file():
+        return False
     try:
         manifest = decoded(_MANIFESTS, (folder / MANIFEST).read_bytes().removeprefix(BOM_UTF8))
     except OSError:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from baton.connect.import_report import ImportReport
+from baton.connect.import_report import UNREADABLE, ImportReport
 from baton.connect.readers.codex.answers import Where
 from baton.connect.readers.codex.bundle import MANIFEST, bundles, is_bundle, read_bundle, root_of
 from baton.connect.readers.codex.entries import SessionMeta
@@ -18,7 +18,7 @@ from baton.connect.readers.codex.rollout import Pages, Rollout, first_meta, item
 from baton.connect.readers.codex.team import CodexTeam, Member
 from baton.connect.readers.codex.threads import Thread
 from baton.connect.seen import Seen, SeenAgent, SeenSession
-from baton.errors import UsageError
+from baton.errors import BatonError, UsageError
 
 _ENDINGS = (".jsonl", ".jsonl.zst")
 _AT_ONCE = 64  # sightings that are given on together
@@ -45,8 +45,8 @@ class Codex:
                 f"{place} is not there. Type the path of a rollout, of a folder of them, or of a bundle."
             )
         told: set[str] = set()
-        for paths in _sessions(place):
-            sightings = _read_session(paths, report)
+        for paths in _sessions(place, report):
+            sightings = _read_session(paths, report, alone=paths == [place])
             for seen in islice(sightings, 1):  # all are of one session
                 told.add(seen.session)
                 yield seen
@@ -57,23 +57,38 @@ class Codex:
                 if root_of(bundle) in told:
                     report.skip("a bundle of a session whose rollouts are here and tell it", bundle.name)
                 else:
-                    yield from read_bundle(bundle, report)
+                    yield from _bundle(bundle, report, alone=bundle in (place, place.parent))
+
+
+def _bundle(bundle: Path, report: ImportReport, *, alone: bool) -> Iterator[Seen]:
+    try:
+        yield from read_bundle(bundle, report)
+    except (BatonError, OSError) as error:
+        if alone:
+            raise
+        _leave_out(error, report)
+
+
+def _leave_out(error: BatonError | OSError, report: ImportReport) -> None:
+    """One file of many costs no other."""
+    report.skip(UNREADABLE, str(error))
 
 
 def _rollouts(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*.jsonl*")):
-        if path.name.endswith(_ENDINGS) and (path.name.startswith("rollout-") or _meta(path) is not None):
+        is_one = path.name.endswith(_ENDINGS) and path.is_file()
+        if is_one and (path.name.startswith("rollout-") or _meta(path) is not None):
             yield path
 
 
 def _meta(path: Path) -> SessionMeta | None:
     try:
         return first_meta(path)
-    except (OSError, UsageError):
+    except (OSError, BatonError):
         return None
 
 
-def _sessions(place: Path) -> Iterator[list[Path]]:
+def _sessions(place: Path, report: ImportReport) -> Iterator[list[Path]]:
     """The files of each session: every thread with the one that started it."""
     if place.is_dir():
         found = [] if is_bundle(place) else list(_rollouts(place))
@@ -85,10 +100,17 @@ def _sessions(place: Path) -> Iterator[list[Path]]:
         )
     above: dict[str, str] = {}
     thread: dict[Path, str] = {}
-    for path in found:
-        meta = _meta(path) if path != place else first_meta(path)
-        if meta is None or (meta.id or "") not in path.name:
-            meta = first_meta(path, whole=True) or meta
+    for path in list(found):
+        try:
+            meta = _meta(path) if path != place else first_meta(path)
+            if meta is None or (meta.id or "") not in path.name:
+                meta = first_meta(path, whole=True) or meta
+        except (BatonError, OSError) as error:
+            if path == place:
+                raise
+            _leave_out(error, report)
+            found.remove(path)
+            continue
         own = (meta.id if meta is not None else None) or path.name
         thread[path] = own
         if meta is not None:
@@ -107,11 +129,17 @@ def _sessions(place: Path) -> Iterator[list[Path]]:
             yield paths
 
 
-def _read_session(paths: list[Path], report: ImportReport) -> Iterator[Seen]:
+def _read_session(paths: list[Path], report: ImportReport, *, alone: bool) -> Iterator[Seen]:
     looked: list[tuple[Rollout, Pages]] = []
     try:
         for path in paths:
-            pages = Pages(path)
+            try:
+                pages = Pages(path)
+            except (BatonError, OSError) as error:
+                if alone:
+                    raise
+                _leave_out(error, report)
+                continue
             rollout = looked_at(path, pages, report)
             if rollout is None:
                 pages.close()

@@ -37,6 +37,7 @@ class InspectSource:
 
     kind = "inspect"
     about = "Inspect's logs: .eval, or .json (inspect log dump)"
+    single_files = True
 
     def recognises(self, place: Path) -> bool:
         return any_of(place, _is_mine, _ENDINGS, likely="*.eval")

@@ -23,6 +23,7 @@ class OtlpSource:
     about = (
         "OpenTelemetry spans: the collector's JSON Lines, protobuf, an SDK's console output, Phoenix's rows"
     )
+    endings = (".json", ".jsonl", ".pb", ".eval")
 
     def recognises(self, place: Path) -> bool:
         return is_otlp(place)
