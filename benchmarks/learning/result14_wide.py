@@ -52,6 +52,8 @@ WARM = {"episodes": 240, "stages": ((1, 200), (3, 800)), "rows": 32, "learning_r
 """Of the start: facts on a page and steps, first of easy pages."""
 TRIES = (1, 3)
 EPISODES = 64
+EPISODE = ("answer", "right", "tokens", "path", "invalid")
+"""What is kept of each try, all tries at an instance before the next, so that every figure can be summed up again."""
 KEPT = RESULTS / "result14_wide.json"
 
 
@@ -136,6 +138,7 @@ def measured(trainer: Any, recipe: Any, tries: tuple[int, ...]) -> Record:
     return {str(n): best_of(groups, n) for n in tries} | {
         "invalid": sum(each["invalid"] for each in every) / len(every),
         "notes": notes_over_time(every),
+        "episodes": [[each[key] for key in EPISODE] for each in every],
     }
 
 
@@ -191,13 +194,14 @@ def notes_over_time(every: list[Record]) -> list[list[float]]:
 
 
 def jobs(num_seeds: int, quick: bool) -> list[Job]:
-    """A run for every seed and arm."""
+    """A run for every seed and arm; to see that it runs, seeds that are no test's."""
+    seeds = range(START + 1, START + 1 + num_seeds) if quick else range(num_seeds)
     return [
         {
             "arm": arm, "seed": seed, "recipe": recipe, "tokens": 20_000 if quick else TOKENS,
             "changes": [f"eval.episodes={8 if quick else EPISODES}"],
         }
-        for seed in range(num_seeds) for arm, recipe in ARMS.items()
+        for seed in seeds for arm, recipe in ARMS.items()
     ]  # fmt: skip
 
 
