@@ -123,7 +123,9 @@ def test_a_session_by_key(serving: Serving) -> None:
 
 
 def test_sixty_four_sessions_at_once_hear_their_own_words(tmp_path: Path) -> None:
-    with Serving(tmp_path, Saying(0.002)) as serving, httpx.Client(timeout=30) as client:
+    # A connection each, kept: where one is spare, a client's pool may close it while another thread takes it up.
+    kept = httpx.Limits(max_connections=64, max_keepalive_connections=64, keepalive_expiry=None)
+    with Serving(tmp_path, Saying(0.002)) as serving, httpx.Client(timeout=60, limits=kept) as client:
 
         def going(number: int) -> None:
             for turn in range(4):
@@ -136,8 +138,8 @@ def test_sixty_four_sessions_at_once_hear_their_own_words(tmp_path: Path) -> Non
         with ThreadPoolExecutor(64) as pool:
             list(pool.map(going, range(64)))
         for number in range(64):
-            kept = read_session(journal_path(tmp_path, f"s{number}"))
-            asked = [one.ask.messages[-1].text for one in kept.exchanges]
+            session = read_session(journal_path(tmp_path, f"s{number}"))
+            asked = [one.ask.messages[-1].text for one in session.exchanges]
             assert asked == [f"{number}-{turn}" for turn in range(4)]
 
 
