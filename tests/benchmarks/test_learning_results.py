@@ -73,7 +73,7 @@ print(count)
 def test_the_recipes_of_the_results_are_not_refused() -> None:
     command = [sys.executable, "-c", CHECKED, *COMMANDS]
     done = subprocess.run(
-        command, env=on_path(LEARNING), capture_output=True, text=True, check=False, timeout=120
+        command, env=on_path(LEARNING), capture_output=True, text=True, check=False, timeout=400
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 20

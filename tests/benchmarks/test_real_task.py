@@ -22,7 +22,7 @@ def test_the_untrained_team_is_measured() -> None:
             sys.executable, str(SCRIPT), "--measure", "untrained", "--model", "tiny?device=cpu",
             "--families", "chain_sum", "shortest_path", "--instances", "2", "--max-tokens", "4",
         ],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=400,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
