@@ -49,6 +49,7 @@ WIDE = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
 BEGUN = ".stage canvas, .page, .traces-page, .failure, .summary, .entry"
 FITS = "document.documentElement.scrollWidth <= innerWidth"
+FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
 PICTURE = """() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => {
   const c = document.querySelector('.stage canvas');
   const d = c ? c.getContext('2d').getImageData(0, 0, c.width, c.height).data : [];
@@ -123,6 +124,7 @@ class Tab:
         self.home = (site.address, "file://")
         self.errors: list[str] = []
         self.strangers: list[str] = []
+        self.asked: set[Any] = set()
         self.page = self.another()
 
     def another(self) -> Any:
@@ -133,6 +135,9 @@ class Tab:
         page.on("dialog", lambda dialog: self.errors.append(f"dialog {dialog.message}"))
         page.on("console", self._console)
         page.on("request", lambda r: r.url.startswith(self.home) or self.strangers.append(r.url))
+        page.on("request", lambda r: r.resource_type == "eventsource" or self.asked.add(r))
+        for end in ("requestfinished", "requestfailed"):
+            page.on(end, lambda r: self.asked.discard(r))
         if SLOW_PROCESSOR > 1:
             session = self.context.new_cdp_session(page)
             session.send("Emulation.setCPUThrottlingRate", {"rate": SLOW_PROCESSOR})
@@ -143,12 +148,27 @@ class Tab:
             self.errors.append(message.text)
 
     def open(self, address: str, *, shows: str = BEGUN) -> Any:
-        """The page at an address, once it shows one of these. What the tab showed before is gone first."""
+        """The page at an address, once it shows one of these and has drawn every answer that it asked for.
+
+        What the tab showed before is gone first. After this nothing moves away from under a mouse.
+        """
         if self.page.url != "about:blank":
             self.page.goto("about:blank")
         self.page.goto(address)
         self.page.wait_for_selector(shows)
+        self.answered()
         return self.page
+
+    def answered(self) -> None:
+        """Wait until the page waits for no answer any more, and has drawn what came."""
+
+        def all_drawn() -> bool:
+            if self.asked:
+                return False
+            self.page.evaluate(FRAMES)  # what came may ask for more
+            return not self.asked
+
+        eventually(self.page, all_drawn, "every answer has come and is drawn")
 
     def shot(self, name: str) -> None:
         self.page.wait_for_timeout(500)

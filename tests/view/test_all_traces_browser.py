@@ -94,7 +94,7 @@ def until_asked(page: Any, asked: set[int], wanted: set[int]) -> None:
 
 
 def names(page: Any) -> list[str]:
-    return list(page.locator(NAME).all_inner_texts())
+    return list(page.locator(NAME).all_text_contents())
 
 
 def address(page: Any) -> dict[str, str]:
@@ -145,6 +145,17 @@ class TestTable:
                 route.continue_()
         settled(page)
         counts(page, "700 of")
+
+    def test_the_end_of_a_long_name_is_never_cut(self, tab: Tab, site: Site) -> None:
+        table(tab, site, "q=place%3Druns/teams.jsonl&sort=trace")
+        shows(tab.page, f"{NAME} .tail", 2)
+        until(
+            tab.page,
+            f"[...document.querySelectorAll('{NAME}')].every((cell) => cell.textContent.endsWith("
+            "cell.querySelector('.tail').textContent) && cell.querySelector('.tail').getBoundingClientRect().right"
+            " <= cell.getBoundingClientRect().right)",
+        )
+        assert names(tab.page) == ["shard-sum-debate-1", "shard-sum-hierarchical-3"]
 
     def test_a_query_sort_and_columns_are_in_the_address(self, tab: Tab, site: Site) -> None:
         page = table(tab, site)

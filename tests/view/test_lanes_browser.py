@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from browsing import Site, Tab, drawn, eventually, has, leads_to, says, until
+from browsing import FITS, PHONE, WIDE, Site, Tab, drawn, eventually, has, leads_to, says, until
+from msgspec import structs
+
+from baton.trace import read, write
 
 
 def arrows(page: Any, holds: str) -> None:
@@ -109,6 +112,7 @@ class TestLanes:
 
 
 class TestTheyTellTheTruth:
+    @pytest.mark.parametrize("tab", [(WIDE, "light"), (PHONE, "dark")], indirect=True)
     def test_thumb_histogram_and_cursor_stand_in_one_place(self, tab: Tab, site: Site) -> None:
         page = tab.open(site.trace())
         box_of(page)
@@ -121,6 +125,19 @@ class TestTheyTellTheTruth:
                 " const x = c.getBoundingClientRect().x + Number(c.dataset.cursor);"
                 " return Math.abs(x - Number(document.querySelector('.scrubber').dataset.x)) <= 2; })()",
             )
+        until(page, FITS)
+
+    def test_all_of_a_trace_takes_as_long_as_it_took(self, tab: Tab, site: Site) -> None:
+        short = structs.replace(read(site.folder / "tainted.jsonl"), costs={})
+        *others, last = short.events
+        write(
+            structs.replace(short, events=(*others, structs.replace(last, duration_s=7.5))),
+            site.folder / "late.jsonl",
+        )
+        page = tab.open(site.trace(short.trace_id, "late.jsonl"))
+        took = page.locator(".tile", has_text="took").locator(".value").text_content()
+        assert took.startswith("7.5")
+        says(page, ".moment", f"events · {took} ·")
 
     def test_the_bar_is_dragged_to_a_moment(self, tab: Tab, site: Site) -> None:
         page = tab.open(site.trace())

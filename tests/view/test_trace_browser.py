@@ -262,3 +262,13 @@ class TestPhone:
             until(page, FITS)
         page.click("text=taint")
         page.wait_for_selector(".detail.open >> text=Taint")
+
+    @pytest.mark.parametrize("tab", [(PHONE, "light")], indirect=True)
+    def test_every_link_on_top_is_on_the_screen(self, tab: Tab, site: Site) -> None:
+        page = tab.open(site.trace())
+        shows(page, ".crumbs a", 4)
+        until(
+            page,
+            "[...document.querySelectorAll('.crumbs a')].every((a) => [...a.getClientRects()].every((box) =>"
+            " a.contains(document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2))))",
+        )

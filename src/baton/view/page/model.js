@@ -30,6 +30,7 @@ export class Model {
     this.team = [...Array(this.lanes).keys()].filter((lane) => this.agents.is_agent[lane]); // a person who steers has a lane, and is no agent
     this.timed = events.duration.some((value) => value !== null);
     this.end = Float64Array.from(this.t, (t, i) => t + (this.duration[i] || 0));
+    this.latest = this.end.reduce((latest, end) => Math.max(latest, end), 0);
     this.endOfAll = this.end.reduce((most, one) => Math.max(most, one), 0);
     this.critical = picture.critical;
     this.onCritical = new Uint8Array(this.n);

@@ -58,9 +58,8 @@ export class Scrubber {
 
   // As wide as the lanes above it, where there are lanes: then a moment stands in one place.
   align(frame) {
-    const wide = frame !== null && innerWidth > 760;
-    this.host.classList.toggle("aligned", wide);
-    if (!wide) return;
+    this.host.classList.toggle("aligned", frame !== null);
+    if (frame === null) return;
     this.host.style.setProperty("--gutter", `${frame.gutter - EDGE}px`);
     this.host.style.setProperty("--body", `${frame.bodyWidth + 2 * EDGE}px`);
   }
@@ -167,7 +166,7 @@ export function momentOf(scene) {
     if (!Number.isNaN(model.tokens[i])) tokens = (tokens ?? 0) + model.tokens[i];
   }
   const alive = [...latest].filter(([lane]) => !gone.has(lane) && model.agents.is_agent[lane]);
-  return { t: at ? model.t[Math.min(at, model.n) - 1] : 0, alive, tokens };
+  return { t: at >= model.n ? model.latest : model.t[at - 1] ?? 0, alive, tokens };
 }
 
 function concurrency(scene, buckets) {

@@ -5,6 +5,7 @@ import { ago, number, seconds, visible } from "./text.js";
 
 export const USUAL = ["trace", "place", "task", "topology", "reward", "regret", "success", "tokens", "price", "took", "agents", "stop", "when"];
 const NOT_READ = "not read yet";
+const TAIL = 8; // characters
 
 // narrow(term, away): only those that fit a term, or all but those
 export function columnsOf(narrow) {
@@ -22,7 +23,7 @@ export function columnsOf(narrow) {
     cell: (row) => (row[field] === null ? h("span", { class: "none", title: row.read ? "not measured" : NOT_READ }, row.read ? "–" : "…") : show(row[field], row)),
   });
   return [
-    { name: "trace", width: 130, kind: "name", cell: (row) => h("a", { href: `#trace?${new URLSearchParams({ place: row.place, id: row.id })}`, title: visible(row.id, 400) }, visible(row.id, 60)) },
+    { name: "trace", width: 130, kind: "name", cell: (row) => h("a", { href: `#trace?${new URLSearchParams({ place: row.place, id: row.id })}`, title: visible(row.id, 400), "aria-label": visible(row.id, 400) }, inTwo(row.id)) },
     words("place", "place", 34),
     words("task", "task", 34),
     words("instance", "instance", 34),
@@ -48,6 +49,13 @@ export function columnsOf(narrow) {
       cell: (row) => (row.labels.length ? row.labels.map((label) => h("button", { class: "chip quiet", title: "Only these (with Shift: all but these)", on: { click: (event) => narrow(term("label", label), event.shiftKey) } }, visible(label, 24))) : null),
     },
   ];
+}
+
+// What tells names apart is mostly at their end, which stays where the rest is cut.
+function inTwo(name) {
+  const all = [...String(name)];
+  if (all.length <= 2 * TAIL) return visible(name);
+  return [h("span", { class: "start" }, visible(all.slice(0, -TAIL).join(""), 60)), h("span", { class: "tail" }, visible(all.slice(-TAIL).join("")))];
 }
 
 export function term(name, value) {
