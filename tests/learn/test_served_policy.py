@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from mock_vllm_weights import MockVllm, mock_vllm
+from served_mock import serving
 from small_run import BASE, COMA, GROUP, small
 
 from baton.compose.training import begin, check_trainable, go_on, make_trainer
@@ -29,26 +27,6 @@ QUICK = ["train.steps=3", "train.checkpoint_every=1", "rollout.groups=2", "rollo
 def recipe(engine: str, more: str = GROUP, **changes: Any) -> Recipe:
     listed = [f"{path.replace('__', '.')}={json.dumps(value)}" for path, value in changes.items()]
     return parse(BASE + more, "served", [*QUICK, f'policies.main.engine="{engine}"', *listed])
-
-
-@contextmanager
-def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[MockVllm]]:
-    """In the place of servers of our own, mocks with copies of the policies' models."""
-    opened: list[Any] = []
-    servers: list[MockVllm] = []
-
-    def local(part: Any, spec: Any, folder: Path, model: Any, tokenizer: Any, **_: Any) -> Any:
-        opened.append(mock_vllm(model))
-        server, url = opened[-1].__enter__()
-        servers.append(server)
-        return served.Host(served.VllmClient(url), folder), "base", folder
-
-    monkeypatch.setattr(served, "_local", local)
-    try:
-        yield servers
-    finally:
-        for each in opened:
-            each.__exit__(None, None, None)
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:

@@ -119,6 +119,14 @@ class MockVllm:
         bit"."""
         self.frozen_head: torch.Tensor | None = None
         self.closed = False
+        self.deaths = 0
+
+    def die(self) -> None:
+        """As by kill -9: nobody is answered, and nothing that was pushed is kept."""
+        self.closed = True
+        self.deaths += 1
+        self.adapters.clear()
+        self.label = "default"
 
     def fault(self, name: str) -> bool:
         """Whether this is to go wrong now."""
@@ -145,13 +153,14 @@ class MockVllm:
                 up = parts[key.replace(".lora_A.", ".lora_B.")]
                 layer = layers[key.removeprefix("base_model.model.").removesuffix(".lora_A.weight")]
                 added.append((layer.weight, self.scales[name] * up @ down))
+        before = [weight.data for weight, _ in added]
         for weight, more in added:
-            weight.data += more
+            weight.data = weight.data + more
         try:
             yield
         finally:
-            for weight, more in added:
-                weight.data -= more
+            for (weight, _), plain in zip(added, before, strict=True):
+                weight.data = plain  # taken away again it would be rounded, call by call
 
     def generate(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         name = body["model"]
@@ -301,18 +310,28 @@ def mock_vllm(model: Any, port: int = 0) -> Iterator[tuple[MockVllm, str]]:
             path = self.path.partition("?")[0]
             state.asked.append(path)
             if state.closed or state.fault(f"drop {path}"):
-                self.close_connection = True
-                self.connection.close()
+                self._hang_up()
                 return
+            deaths = state.deaths
             try:
                 status, told = state.post(path, body)
             except Exception as error:
                 status, told = 500, {"error": {"message": f"{type(error).__name__}: {error}"}}
+            if state.deaths != deaths:
+                self._hang_up()
+                return
             self._say(status, told)
 
         def do_GET(self) -> None:
+            if state.closed:
+                self._hang_up()
+                return
             told = state.get(self.path.partition("?")[0])
             self._say(404 if told is None else 200, {"detail": "Not Found"} if told is None else told)
+
+        def _hang_up(self) -> None:
+            self.close_connection = True
+            self.connection.close()
 
         def _say(self, status: int, told: Any) -> None:
             raw = json.dumps(told).encode()

@@ -79,6 +79,12 @@ class ThreadSeat:
             return
         with _making:  # transformers opens one model at a time in a process
             worker = make(setup)
+        try:
+            self._play(worker)
+        finally:
+            worker.close()
+
+    def _play(self, worker: Any) -> None:
         self._tell(self, worker.ready())
         while (lot := self._lots.get()) is not None:
             if self._seats.dies("weights"):

@@ -290,13 +290,13 @@ def make_policies(
             'every policy is frozen, so nothing can learn. Set train = "full" or "lora" for one.'
         )
     elsewhere = {name: _elsewhere(name, part) for name, part in recipe.policies.items() if _is_spec(part)}
-    servers = _servers(recipe)
+    servers = None if plays else _servers(recipe)
     bases: dict[PolicyPart, _Base] = {}
     at_service = [name for name, part in recipe.policies.items() if (part.engine or "").startswith("tinker:")]
     alike = {
         name: base_of(part)
         for name, part in recipe.policies.items()
-        if part.train == "lora" and name not in at_service
+        if part.train == "lora" and name not in at_service and not (plays and part.engine)
     }
     for part in dict.fromkeys(alike.values()):
         names = [name for name, base in alike.items() if base == part]
@@ -318,6 +318,10 @@ def make_policies(
             made[name] = open_policy(recipe, name, mapped[name])
         elif name in elsewhere:
             made[name] = Policy(name, part, mapped[name], elsewhere[name])
+        elif part.engine is not None and plays:
+            from baton.learn.scale.workers_served import asking_policy  # of rollout workers alone
+
+            made[name] = asking_policy(name, part, mapped[name], load)
         elif part.engine is not None and servers is not None:
             made[name] = servers.policy(name, part, mapped[name], load, bases.get(base_of(part)))
         else:

@@ -70,11 +70,13 @@ class Host:
         *,
         start_again: Callable[[], bool] | None = None,
         close: Callable[[], None] | None = None,
+        seconds: float = 0.0,
     ) -> None:
         """`folder` is read by the server; `start_again` starts one of our own that has died, and says whether it
-        had."""
+        had; that may take so many seconds."""
         self.client = client
         self.folder = folder
+        self.seconds = seconds
         self.generation = 0
         """How often the server was started again: it has none of the weights pushed before."""
         self._start_again = start_again
@@ -137,7 +139,7 @@ class TrainedEngine:
         self.pushes: list[Pushed] = []
         self._why = "no weights were pushed yet"
         self._generation = host.generation
-        self._repairing = threading.Lock()
+        self._repairing = threading.RLock()
 
     def encode(self, entries: Sequence[Entry], after: Answer | None) -> Ints | None:
         return self._engine.encode(entries, after)
@@ -171,14 +173,22 @@ class TrainedEngine:
         """
         if weights is None:
             raise EngineError("a server is not told a new version without its weights")
-        expected = expected or self.expect()
+        with self._repairing:  # what is restored meanwhile is not what is pushed
+            self._publish(version, weights, expected or self.expect())
+
+    def _publish(self, version: str, weights: Mapping[str, Tensor], expected: ProbeScores) -> None:
         tries: list[str] = []
+        behind = False
         for number in range(1, TRIES + 1):
             if self._host.revive() or self._generation != self._host.generation:
                 self._anew()
+                behind = True
             if not self.pushes:
                 self._host.run(self._engine.check_trainable)
             try:
+                if behind:
+                    self._host.run(lambda: self._restore_beside(version))
+                    behind = False
                 sent, gap = self._host.run(lambda: self._push(version, weights, expected))
             except (NoAnswer, HalfPush, WrongWeights) as error:
                 tries.append(str(error))
@@ -211,6 +221,37 @@ class TrainedEngine:
                 raise
             return self._host.run(lambda: self.scores(texts))
 
+    def mend(self) -> bool:
+        """Where our own server has died: start it again and push what it had. False: it is not ours, or it lives."""
+        with self._repairing:
+            try:
+                if not self._host.revive() and self._generation == self._host.generation:
+                    return False
+                self._anew()
+                self._host.run(self._restore)
+            except BatonError as error:
+                self.version, self._why = "", f"the server died and cannot be started again: {error}"
+                raise EngineError(f"policy {self.name}: {self._why}") from error
+            return True
+
+    @property
+    def host(self) -> Host:
+        return self._host
+
+    @property
+    def base(self) -> str:
+        """The server's name for its model."""
+        return self._engine.model
+
+    def asked_as(self) -> tuple[str, str]:
+        """How others ask the server for the weights that answer now: its name for who answers; of full weights its
+        name for them, or nothing."""
+        raise NotImplementedError
+
+    def holds(self, model: str, label: str) -> bool:
+        """Whether the server has what `asked_as` gave, as it was verified; waits where it is being restored."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """Let go of the server."""
         self._host.close()
@@ -220,17 +261,11 @@ class TrainedEngine:
         raise NotImplementedError
 
     def _repaired(self) -> bool:
-        """Where our own server has died: start it again and push what it had. False: it is not ours, or it lives."""
-        with self._repairing:
-            try:
-                if not self._host.revive() and self._generation == self._host.generation:
-                    return False
-                self._anew()
-                self._host.run(self._restore)
-            except BatonError as error:  # the calls stay lost, and say why
-                self.version, self._why = "", f"the server died and cannot be started again: {error}"
-                return False
-            return True
+        """`mend`, for calls that stay lost and say why where it fails."""
+        try:
+            return self.mend()
+        except BatonError:
+            return False
 
     def _anew(self) -> None:
         """The server has none of what was pushed before."""
@@ -247,6 +282,9 @@ class TrainedEngine:
 
     async def _restore(self) -> None:
         raise NotImplementedError
+
+    async def _restore_beside(self, version: str) -> None:
+        """What the server has to have besides a version that is about to be pushed to it anew."""
 
 
 class FullEngine(TrainedEngine):
@@ -277,6 +315,13 @@ class FullEngine(TrainedEngine):
         except BaseException:
             del self._versions[label]
             raise
+
+    def asked_as(self) -> tuple[str, str]:
+        return self._view().model, f"{self.version}@{self._nonce}"
+
+    def holds(self, model: str, label: str) -> bool:
+        with self._repairing:
+            return bool(self.version) and (model, label) == self.asked_as()
 
     async def _restore(self) -> None:
         if self._last is not None:
@@ -365,14 +410,24 @@ class AdapterEngine(TrainedEngine):
         self, version: str, weights: Mapping[str, Tensor] | None = None, expected: ProbeScores | None = None
     ) -> None:
         """Push an adapter, or answer with one again that is there."""
-        known = self._served.get(version)
-        if known is not None and weights is not None and known.sent.digest == _sent(weights).digest:
-            self.version = version
-            self._served[version] = self._served.pop(version)  # now the last
-            return
-        super().publish(version, weights, expected)
-        for old in self.versions[: -self._keep]:
-            self.drop(old)
+        with self._repairing:
+            known = self._served.get(version)
+            if known is not None and weights is not None and known.sent.digest == _sent(weights).digest:
+                self.version = version
+                self._served[version] = self._served.pop(version)  # now the last
+                return
+            super().publish(version, weights, expected)
+            for old in self.versions[: -self._keep]:
+                self.drop(old)
+
+    def asked_as(self) -> tuple[str, str]:
+        return self._view().model, ""
+
+    def holds(self, model: str, label: str) -> bool:
+        with self._repairing:
+            return (
+                bool(self.version) and not label and any(model == each.name for each in self._served.values())
+            )
 
     async def _push(
         self, version: str, weights: Mapping[str, Tensor], expected: ProbeScores
@@ -410,8 +465,11 @@ class AdapterEngine(TrainedEngine):
         return self._engine.with_model(self._served[self.version].name, self.version)
 
     async def _restore(self) -> None:
-        for served in self._served.values():
-            await self._load(served)
+        await self._restore_beside("")
+
+    async def _restore_beside(self, version: str) -> None:
+        for each in [served for known, served in self._served.items() if known != version]:
+            await self._load(each)
 
     async def _asked(self, version: str, requests: Sequence[Request]) -> list[Answer | EngineError]:
         served = self._served.get(version)

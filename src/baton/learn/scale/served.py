@@ -15,7 +15,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
@@ -41,6 +41,8 @@ _LOCAL = "local"
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Ranks that a server can be started for."""
 _HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+_PUSHED_SECONDS = 60.0
+"""After a server was started again, until it has what was pushed before."""
 _OPTIONS = {
     _LOCAL: ("python", "transfer", "args", "seconds", "log"),
     "URL": ("model", "transfer", "shared", "address", "dtype"),
@@ -109,16 +111,32 @@ def check_served(recipe: Recipe, *, options: bool, asks_options: Sequence[str] =
     if recipe.scale.updates == "in-flight":
         _check_in_flight(recipe, served, asks_options)
     if served and recipe.scale.rollout_workers:
+        _check_workers(recipe, served)
+    asks_server = recipe.lag or recipe.scale.rollout_workers
+    if served and options and asks_server and recipe.team.temperature != 1.0:
         raise UsageError(
-            f"[policies.{next(iter(served))}] is answered by a vLLM server, which plays of this process ask at once; "
-            "rollout workers of scale.rollout_workers have samplers of their own. Leave one of them out."
+            f"team.temperature is {recipe.team.temperature:g}, and with a lag or rollout workers the chances of "
+            "options are asked of the vLLM server, which tells them at temperature 1 alone. Set temperature to 1, or "
+            "scale.lag and scale.rollout_workers to 0."
         )
-    if served and options and recipe.lag and recipe.team.temperature != 1.0:
-        raise UsageError(
-            f"team.temperature is {recipe.team.temperature:g}, and with a lag the chances of options are asked of "
-            f"the vLLM "
-            "server, which tells them at temperature 1 alone. Set temperature to 1, or scale.lag to 0."
-        )
+
+
+def _check_workers(recipe: Recipe, served: Mapping[str, PolicyPart]) -> None:
+    """What rollout workers, which play several steps at once, cannot ask of a server."""
+    for name, part in served.items():
+        if recipe.lag and part.train == "full":
+            raise UsageError(
+                f"[policies.{name}]: a server has one version of full weights at a time, and rollout workers play the "
+                f'steps of scale.lag = {recipe.lag} by several. Write train = "lora", whose versions are apart there; '
+                "or leave lag or rollout_workers out."
+            )
+        elsewhere = recipe.scale.workers == "ray" and recipe.scale.address is not None
+        if elsewhere and read_spec(name, part.engine or "").url is None:
+            raise UsageError(
+                f"[policies.{name}]: a server that Baton starts listens to this machine alone, and the workers of "
+                f"{recipe.scale.address} may be on others. Start one that all of them reach: "
+                'engine = "vllm:http://HOST:8000?shared=DIR"'
+            )
 
 
 def _check_in_flight(recipe: Recipe, served: Mapping[str, PolicyPart], asking: Sequence[str]) -> None:
@@ -230,10 +248,18 @@ def pushed_weights(model: Any, state: Mapping[str, torch.Tensor]) -> dict[str, t
     return {name: tensor for name, tensor in state.items() if name not in twice}
 
 
+class Scores(Protocol):
+    """Who asks a server for log-probabilities."""
+
+    def score_all(self, texts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
+        """The log-probability of each completion after its prompt, at temperature 1."""
+        ...
+
+
 class ServedOptions:
     """Chances of options, asked of the server that answered: in the place of a model (`baton.learn.options`)."""
 
-    def __init__(self, engine: TrainedEngine) -> None:
+    def __init__(self, engine: Scores) -> None:
         self._engine = engine
 
     def option_chances(self, tokenizer: Any, asked: Sequence[Asked]) -> dict[Asked, tuple[float, ...]]:
@@ -337,7 +363,11 @@ def _local(
         ),
     )
     host = Host(
-        VllmClient(f"http://127.0.0.1:{port}"), folder, start_again=_starting(server), close=server.close
+        VllmClient(f"http://127.0.0.1:{port}"),
+        folder,
+        start_again=_starting(server),
+        close=server.close,
+        seconds=server.options.seconds + _PUSHED_SECONDS,
     )
     return host, server.model, folder
 

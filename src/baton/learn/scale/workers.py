@@ -29,6 +29,7 @@ from baton.learn.rollouts import RolloutGroup
 from baton.learn.scale.workers_lots import (
     Lot,
     PlayedLot,
+    ServedWeights,
     Told,
     WorkerAgain,
     WorkerReady,
@@ -140,6 +141,9 @@ class Workers:
         self._deaths = 0
         self._again = 0
         self._weights: WeightFiles | None = None
+        self._asks_servers = any(each.part.engine is not None for each in policies.values())
+        self._served: dict[int, tuple[ServedWeights, ...]] = {}
+        """Version -> how workers ask servers for it."""
         self._folder: Path | None = None
         self._held: IO[bytes] | None = None
 
@@ -153,12 +157,12 @@ class Workers:
         """Have a step played from now on, with weights that were published as `version`."""
         self._start()
         assert self._weights is not None
-        weights = self._weights.of(version)
+        weights, served = self._weights.of(version), self._served.get(version, ())
         dealt = deal(self._part_at(number).groups, self._scale.batch, self._scale.rollout_workers)
         step = _Step(
             version=version,
             lots={
-                n: Lot(step=number, number=n, groups=groups, version=version, weights=weights)
+                n: Lot(step=number, number=n, groups=groups, version=version, weights=weights, served=served)
                 for n, groups in enumerate(dealt)
             },
             future=Future(),
@@ -176,9 +180,21 @@ class Workers:
         self._start()
         assert self._weights is not None
         self._weights.write(version, self._policies)
+        self._serve(version)
         with self._lock:
             needed = {step.version for step in self._steps.values()}
         self._weights.keep(needed)
+        self._served = {
+            each: told for each, told in self._served.items() if each in needed or each == version
+        }
+
+    def _serve(self, version: int) -> None:
+        """Push to the servers that workers ask, where there are such."""
+        if not self._asks_servers or version in self._served:
+            return
+        from baton.learn.scale.workers_served import served_weights  # a run without servers does not pass it
+
+        self._served[version] = served_weights(self._policies)
 
     def figures(self, number: int) -> dict[str, Any]:
         """Who played a step and for how long; `busy_seconds` is of all since the last time this was asked."""
@@ -225,6 +241,8 @@ class Workers:
             for place in self._places:
                 self._seat(place)
         threading.Thread(target=_watch, args=(weakref.ref(self), self._closed), daemon=True).start()
+        if self._asks_servers:
+            threading.Thread(target=_mend, args=(weakref.ref(self), self._closed), daemon=True).start()
 
     def _seat(self, place: _Place) -> None:
         """Start a worker in a place."""
@@ -252,6 +270,9 @@ class Workers:
         """What a worker says, from whatever thread."""
         try:
             self._hear(seat, told)
+        except WorkersFailed as error:
+            with self._lock:
+                self._fail(error)
         except Exception as error:  # else whoever waits for the step would wait for ever
             with self._lock:
                 self._fail(WorkersFailed(f"what rollout workers sent cannot be taken: {told_of(error)}"))
@@ -260,6 +281,7 @@ class Workers:
         found = None
         if isinstance(told, PlayedLot):
             found = self._decoded(seat, told)
+            self._check_held(told)
         with self._lock:
             place = next((each for each in self._places if each.seat is seat), None)
             if place is None or self._failed is not None:
@@ -294,6 +316,17 @@ class Workers:
             return groups_in(told, lot)
         except BatonError:
             return None
+
+    def _check_held(self, told: PlayedLot) -> None:
+        """What was answered by a server counts where that still has the weights that were verified."""
+        if not self._asks_servers:
+            return
+        from baton.learn.scale.workers_served import check_held
+
+        with self._lock:
+            step = self._steps.get(told.step)
+        if step is not None and told.number in step.lots:
+            check_held(step.lots[told.number], self._policies)
 
     def _played(self, place: _Place, told: PlayedLot, groups: Mapping[int, RolloutGroup]) -> None:
         if place.lot is None or place.lot.key != told.key:
@@ -355,6 +388,16 @@ class Workers:
         self._steps = {}
         self._waiting = []
 
+    def mend(self) -> None:
+        """Start servers of our own again that died; where that fails nothing more can be played."""
+        from baton.learn.scale.workers_served import mend_servers
+
+        try:
+            mend_servers(self._policies)
+        except BatonError as error:
+            with self._lock:
+                self._fail(error)
+
     def look(self) -> None:
         """End workers that hang: those that are busy, or being made, and have not got on for too long."""
         with self._lock:
@@ -375,6 +418,14 @@ def _watch(workers: weakref.ref[Workers], closed: threading.Event) -> None:
         if (found := workers()) is None:
             return
         found.look()
+        del found
+
+
+def _mend(workers: weakref.ref[Workers], closed: threading.Event) -> None:
+    while not closed.wait(_GLANCE_SECONDS):
+        if (found := workers()) is None:
+            return
+        found.mend()
         del found
 
 

@@ -34,6 +34,23 @@ class PolicyWeights(Struct, frozen=True, kw_only=True):
     path: str
 
 
+class ServedWeights(Struct, frozen=True, kw_only=True):
+    """A policy's weights at a version, as a server has them that the trainer pushed them to."""
+
+    policy: str
+    version: int
+    """The policy's own: how often it was trained."""
+    url: str
+    base: str
+    """The server's name for its model."""
+    model: str
+    """Its name for who answers: an adapter's, or its model's."""
+    label: str
+    """Its name for the weights, where they are all of its model's; empty: of an adapter, whose name is for good."""
+    seconds: float
+    """How long it may take until one that died is there again; 0: nobody starts it again."""
+
+
 class Lot(Struct, frozen=True, kw_only=True):
     """Groups of a step that are played together."""
 
@@ -44,6 +61,7 @@ class Lot(Struct, frozen=True, kw_only=True):
     version: int
     """By the weights after so many steps."""
     weights: tuple[PolicyWeights, ...] = ()
+    served: tuple[ServedWeights, ...] = ()
 
     @property
     def key(self) -> tuple[int, int]:

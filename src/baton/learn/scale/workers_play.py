@@ -12,6 +12,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from baton.errors import UsageError
 from baton.learn.policy import Policy
@@ -60,6 +61,10 @@ class RolloutWorker:
             state = read_weights(weights, None if contents is None else contents[number])
             policy.load_state_dict(state, weights.version)
             self._tick()
+        for told in lot.served:
+            asking: Any = self._policies[told.policy].engine
+            asking.use(told)
+            self._policies[told.policy].version = told.version
         groups = self._rollouts.play_lot(lot.step, lot.groups)
         if not _broken(trace for group in groups for trace in group):
             groups = self._rollouts.told(groups)
@@ -69,6 +74,8 @@ class RolloutWorker:
     def close(self) -> None:
         """Let go of what it played with."""
         self._rollouts.close()
+        for policy in self._policies.values():
+            policy.close()
 
     def _tick(self) -> None:
         self.done += 1

@@ -82,7 +82,7 @@ class WeightFiles:
 
 def is_sent(policy: Policy) -> bool:
     """Whether workers get this policy's weights from here: it learns, and they answer with it themselves."""
-    return policy.learns and policy.sampler is not None
+    return policy.learns and policy.part.engine is None and policy.sampler is not None
 
 
 def read_weights(told: PolicyWeights, content: bytes | None = None) -> dict[str, torch.Tensor]:
@@ -111,7 +111,8 @@ def unchanging(policy: Policy) -> str:
         for token, number in sorted(tokenizer.get_vocab().items()):
             digest.update(f"{number} {token}\n".encode(errors="surrogatepass"))
         digest.update(str(getattr(tokenizer, "chat_template", None)).encode())
-    if policy.model is not None and policy.part.train != "full":
+    # What a server answers for was verified there, and a worker has only its tokenizer.
+    if policy.model is not None and policy.part.train != "full" and policy.part.engine is None:
         for name, tensor in sorted(policy.model.state_dict().items()):
             if ".lora_" not in name:
                 digest.update(name.encode())
