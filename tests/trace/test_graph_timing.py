@@ -1,4 +1,4 @@
-"""How many agents are busy over time."""
+"""How many agents are busy over time, and the critical path."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.trace.graph.timing import Concurrency
-from baton.trace.records import Event
+from baton.trace.graph.timing import Concurrency, span_seconds
+from baton.trace.records import Edge, Event
 from baton.trace.trace import Header, Trace
 
 Rows = list[tuple[str, float, float | None]]
@@ -71,3 +71,33 @@ def test_counts_are_those_of_asking_every_agent_at_every_instant(rows: Rows) -> 
     assert (np.diff(found.times) > 0).all()
     assert (np.diff(found.counts) != 0).all()
     assert not len(found.counts) or found.counts[-1] == 0
+
+
+def made(times: list[tuple[float, float]], edges: set[tuple[int, int]]) -> Trace:
+    """Events that begin and take so long, each pair of rows an edge."""
+    events = tuple(
+        Event(id=f"e{i}", t=t, type="message", agent="a", seq=i, duration_s=duration)
+        for i, (t, duration) in enumerate(times)
+    )
+    waits = tuple(Edge(f"e{u}", f"e{v}", "message") for u, v in sorted(edges))
+    return Trace(header=Header(trace_id="t", task_id="k"), events=events, edges=waits)
+
+
+def test_what_ends_before_what_it_waited_for_makes_no_path_longer() -> None:
+    # The second goes on while the first ends; the third waited for the second alone.
+    trace = made([(0.0, 10.0), (2.0, 1.0), (3.0, 9.0)], {(0, 1), (1, 2)})
+    assert span_seconds(trace) == 12.0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9).map(float), st.integers(0, 9).map(float)), min_size=2, max_size=8),
+    st.sets(st.tuples(st.integers(0, 7), st.integers(0, 7))),
+)
+def test_no_path_is_longer_than_the_run(
+    times: list[tuple[float, float]], pairs: set[tuple[int, int]]
+) -> None:
+    times = sorted(times)
+    found = span_seconds(made(times, {(u, v) for u, v in pairs if u < v < len(times)}))
+    if found is not None and len({t for t, _ in times}) > 1:
+        assert found <= max(t + took for t, took in times) - times[0][0]
+        assert found >= max(took for _, took in times)

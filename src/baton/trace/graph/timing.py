@@ -44,16 +44,18 @@ def critical_path(graph: Graph) -> tuple[list[int], float] | None:
         return found.path.tolist(), found.length
     ptr, sources = graph.into.ptr.tolist(), graph.into.node.tolist()
     end = [event.t + (event.duration_s or 0.0) for event in events]
+    reach = end.copy()  # until when the path to an event lasted: what it waited for may end after it
     total = [0.0] * graph.n
     before = [-1] * graph.n
     for v in graph.topological_order().tolist():
         own = events[v].duration_s or 0.0
         total[v] = own
         for u in sources[ptr[v] : ptr[v + 1]]:
-            through = total[u] + min(own, max(0.0, end[v] - end[u]))
+            through = total[u] + min(own, max(0.0, end[v] - reach[u]))
             # An event that only waited belongs to the path of what it waited for.
             if through > total[v] or (before[v] < 0 and through == total[v]):
                 total[v], before[v] = through, u
+                reach[v] = max(end[v], reach[u])
     node = max(range(graph.n), key=total.__getitem__)
     length = total[node]
     path = [node]
