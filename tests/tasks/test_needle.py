@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from itertools import permutations, product
 from pathlib import Path
@@ -9,10 +10,28 @@ from pathlib import Path
 import pytest
 
 from baton.cli import main
+from baton.engine.scripted import ScriptedEngine
 from baton.errors import UsageError
-from baton.tasks.needle import LETTERS, NOTHING, QUIET, Needle, answer_of, facts, found_in, part, reports_in
+from baton.tasks.needle import (
+    LETTERS,
+    NOTHING,
+    QUIET,
+    Needle,
+    answer_of,
+    facts,
+    found_in,
+    part,
+    play,
+    reports_in,
+)
+from baton.team.forks import fork
+from baton.team.intervene import BarAgent
+from baton.team.protocol import Request
+from baton.team.running import run
+from baton.team.team import Team
 from baton.testing import check_task
 from baton.trace.formats import read
+from baton.trace.outcome import answer_of as answer_in
 
 
 def test_the_task_keeps_its_contract() -> None:
@@ -141,3 +160,24 @@ def test_a_team_is_run_and_scored_whatever_its_size(
         assert sorted(text != QUIET for text in returned if text)[-2:] == [False, True]
     assert main(["run", "needle", "--set", "limits.agents=3", "--out", str(tmp_path / "few")]) == 0
     assert read(tmp_path / "few").finished
+
+
+def test_a_worker_that_is_barred_leaves_its_own_shard_unread_and_no_other() -> None:
+    """So what the team is short of without it is what its report is worth."""
+    task = Needle(num_shards=4, per_shard=1)
+    one = task.instance(3)
+
+    def say(request: Request) -> str:
+        return "return 7" if request.agent == "worker2" else play(request)
+
+    team = Team.of(task.topology(), dict.fromkeys(("worker", "orchestrator"), ScriptedEngine("say", say)), seed=0)
+    assignment = task.assignment(one)
+    trace = asyncio.run(run(team, assignment))
+    said = {
+        event.agent: trace.text(event.content_ref) or "" for event in trace.events if event.type == "return"
+    }
+    whole = task.verify(one, answer_in(trace) or "")
+    for shard in range(1, 5):
+        made = asyncio.run(fork(trace, team, assignment, [BarAgent(f"worker{shard}")]))
+        short = whole - task.verify(one, answer_in(made.trace) or "")
+        assert math.isclose(short, task.worth(one, shard, said[f"worker{shard}"]), abs_tol=1e-12)

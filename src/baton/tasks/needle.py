@@ -184,9 +184,8 @@ async def _lead(me: Agent) -> None:
     readers: dict[str, int] = {}
     for number, shard in enumerate(spec["shards"], 1):
         worker = await me.spawn("worker", part(spec["letter"], shard))
-        if worker is None:  # nobody may be spawned any more, so the shards that are left stay unread
-            break
-        readers[worker] = number
+        if worker is not None:  # one that may not be spawned leaves its own shard unread, and no other
+            readers[worker] = number
     if readers:
         await me.wait(list(readers))
     await me.stop(answer_of({readers[who]: text for who, (_, text) in me.results.items() if who in readers}))
