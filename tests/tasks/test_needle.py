@@ -170,7 +170,9 @@ def test_a_worker_that_is_barred_leaves_its_own_shard_unread_and_no_other() -> N
     def say(request: Request) -> str:
         return "return 7" if request.agent == "worker2" else play(request)
 
-    team = Team.of(task.topology(), dict.fromkeys(("worker", "orchestrator"), ScriptedEngine("say", say)), seed=0)
+    team = Team.of(
+        task.topology(), dict.fromkeys(("worker", "orchestrator"), ScriptedEngine("say", say)), seed=0
+    )
     assignment = task.assignment(one)
     trace = asyncio.run(run(team, assignment))
     said = {
