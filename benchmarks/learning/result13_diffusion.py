@@ -21,8 +21,8 @@ tuning        none, for any arm: the learning rate is 0.001 for all. While this 
               workers waver, and `agent` was run with 8 workers on seed 1000 at 0.001 and 0.003 (which unlearned)
 test          seeds 0 to 4, all arms and sizes of a seed before the next, first of n = 2, 8 and 32, then what is
               measured at the start, last of n = 128, as many whole seeds as the hour allows that this was given.
-              400 test instances, the same for all. Intervals are Student's 95 % over seeds, so over training runs, not over
-              starts; differences are paired by seed
+              400 test instances, the same for all. Intervals are Student's 95 % over seeds, so over training runs, not
+              over starts; differences are paired by seed
 skill         what a worker is right by: half its chance of exactly the right number where it holds the fact, half its
               chance of `no` where it does not, on the test instances: exact for them, nothing is sampled
 metric        speed: the mean of the skill over the budget less the skill of the start (the area under the curve, by
