@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import math
 import sys
@@ -11,6 +12,14 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from msgspec import structs
+
+from baton.engine.scripted import ScriptedEngine
+from baton.tasks.needle import Needle, play
+from baton.team.protocol import Request
+from baton.team.running import run
+from baton.team.team import Team
+from baton.trace.records import Credit
 
 PLACE = Path(__file__).parents[2] / "benchmarks" / "learning"
 
@@ -97,3 +106,45 @@ def test_speed_is_the_mean_skill_less_that_of_the_start(result: ModuleType) -> N
     assert result.speed(record, 100) == pytest.approx((0.55 + 0.8) / 2 - 0.5)
     assert result.speed(record, 125) == pytest.approx((50 * 0.55 + 50 * 0.8 + 25 * 0.75) / 125 - 0.5)
     assert result.at_end(record) == 0.0
+
+
+@pytest.mark.parametrize("unit", ["agent", "message"])
+def test_the_gradient_is_read_off_a_trace(result: ModuleType, unit: str) -> None:
+    """The holder is right and was credited 0.5, worker by worker; another said a number and was credited -0.125."""
+    snr = importlib.import_module("diffusion_snr")
+    task = Needle(num_shards=3, per_shard=1)
+    one = task.instance(5)
+    holder = f"worker{one.gold['shard']}"
+    talker = next(name for name in ("worker1", "worker2", "worker3") if name != holder)
+
+    def say(request: Request) -> str:
+        return "return 7" if request.agent == talker else play(request)
+
+    engines = dict.fromkeys(("worker", "orchestrator"), ScriptedEngine("say", say))
+    trace = asyncio.run(run(Team.of(task.topology(), engines, seed=0), task.assignment(one)))
+    trace.header.meta["train"] = {"instance": 5, "split": "train"}
+    end = {"agent": "", "message": "#1"}[unit]
+    credits = tuple(
+        Credit(unit=unit, target=f"{who}{end}", value=value, estimator="made-up")  # type: ignore[arg-type]
+        for who, value in ((holder, 0.5), (talker, -0.125))
+    )
+    assert snr.gradients(task, [structs.replace(trace, credits=credits)], 0.75, 0.8) == pytest.approx(
+        0.5 * (1 - 0.75) - 0.125 * (0 - 0.8)
+    )
+
+
+def cell(n: int, credit: str, end: float) -> dict[str, object]:
+    curve = [[0, 0.5, 0.7], [80_000, end, end]]
+    return {"n": n, "credit": credit, "seed": 0, "still": False, "curve": curve, "steps": 3}
+
+
+def test_a_table_and_a_picture_come_of_what_there_is(result: ModuleType) -> None:
+    """Runs that were not made leave no row, and what was not measured is not drawn."""
+    records = [cell(2, "uniform", 0.8), cell(2, "agent", 0.9), cell(32, "agent", 0.7)]
+    lines = result.table(records).splitlines()
+    assert len(lines) == 7
+    assert "| +0.050 |" in lines[3]
+    assert "nan" in lines[3]
+    picture = importlib.import_module("diffusion_picture").draw(result.rows(records), result.speed)
+    assert picture.count("<circle") == 4 + 3
+    assert "nan" not in picture
