@@ -49,6 +49,10 @@ class Trait(Struct, frozen=True, kw_only=True):
     no_instruction: bool = False
     noise: bool = False
     """Ordinary tools are asked in the words of tasks."""
+    looks_up_told: bool = False
+    """Agents look up all that they were told, word for word, as they begin."""
+    few_at_once: bool = False
+    """The program runs two agents at a time; the others wait."""
     program: bool = False
     """No agent asks for others: the program runs them."""
     reworded: bool = False
@@ -71,6 +75,7 @@ KINDS: dict[str, Trait] = {
     "one instruction for all": Trait(one_instruction=True),
     "no instruction": Trait(no_instruction=True),
     "noise in tools": Trait(noise=True),
+    "tasks looked up": Trait(same_tasks=True, templates=True, looks_up_told=True, few_at_once=True, width=4),
     "retries": Trait(retries=True),
     "compaction": Trait(compacts=True),
     "rewritten history": Trait(rewrites=True),
@@ -135,6 +140,7 @@ class _Asked(Struct):
 
 class _All(Struct):
     steps: list[Steps]
+    at_once: int | None = None
 
 
 class _Sleep(Struct):
@@ -182,11 +188,12 @@ class _Clock:
             self._push(now + self.chance.uniform(0.0, 0.01), (wanted.steps, None), None)
             self._push(now, task, None)
         else:
-            self._all(now, wanted.steps, task)
+            self._all(now, wanted.steps, task, wanted.at_once or len(wanted.steps))
 
-    def _all(self, now: float, many: list[Steps], task: Any) -> None:
+    def _all(self, now: float, many: list[Steps], task: Any, at_once: int) -> None:
         results: list[Any] = [None] * len(many)
         left = len(many)
+        waiting = list(enumerate(many))[at_once:]
         if not many:
             self._push(now, task, results)
 
@@ -195,12 +202,15 @@ class _Clock:
                 nonlocal left
                 results[place] = value
                 left -= 1
+                if waiting:
+                    following, more = waiting.pop(0)
+                    self._push(at + 0.001, (more, finish(following)), None)
                 if not left:
                     self._push(at + 0.001, task, results)
 
             return done
 
-        for place, steps in enumerate(many):
+        for place, steps in enumerate(many[:at_once]):
             self._push(now + self.chance.uniform(0.0, 0.01), (steps, finish(place)), None)
 
     def _exchange(self, wanted: _Asked, now: float, took: float) -> Exchange:
@@ -301,7 +311,7 @@ class _Program:
         messages = [Utterance(speaker="system", text=system)] if system else []
         messages.append(Utterance(speaker="user", text=told))
         self.memory[me] = (messages, role, tools)
-        return (yield from self.work(me, depth, own_task))
+        return (yield from self.work(me, depth, told if self.trait.looks_up_told else own_task))
 
     def work(self, me: str, depth: int, own_task: str) -> Steps:
         messages, _, tools = self.memory[me]
@@ -310,7 +320,8 @@ class _Program:
             if self.trait.compacts and turn and self.chance.random() < 0.5:
                 yield from self.compact(me)
                 messages = self.memory[me][0]
-            if depth and self.chance.random() < 0.75:
+            looks_up = self.trait.looks_up_told and not turn and depth < self.trait.depth
+            if depth and not looks_up and self.chance.random() < 0.75:
                 wanted = self.delegation(known, own_task)
             else:
                 wanted = [
@@ -323,7 +334,7 @@ class _Program:
                 self.child(me, use, other, depth) if other is not None else self.lookup()
                 for use, (_, _, other) in zip(uses, wanted, strict=True)
             ]
-            results = yield _All(steps)
+            results = yield _All(steps, 2 if self.trait.few_at_once else None)
             for use, (text, by, late) in zip(uses, results, strict=True):
                 messages.append(Utterance(speaker="tool", text=text, answers=use.id, name=use.name))
                 self.heard.setdefault(me, []).extend([by] if by is not None else [])
@@ -336,7 +347,7 @@ class _Program:
         return answer, made.id
 
     def noise(self, own_task: str) -> str:
-        return own_task if self.trait.noise else self.text(3)
+        return own_task if self.trait.noise or self.trait.looks_up_told else self.text(3)
 
     def lookup(self) -> Steps:
         yield _Sleep(self.chance.uniform(0.05, 0.5))

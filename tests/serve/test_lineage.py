@@ -20,6 +20,8 @@ from baton.trace.validation import validate
 from lineage import score, total
 from made_teams import KINDS, MIXED, made_team
 
+MANY = "how many of them are there?"
+
 
 def traced(played: Played, *posted: Posted, spans: tuple[SpansLine, ...] = ()) -> Trace:
     trace = session_trace(played.exchanges, posted, spans, name=played.name)
@@ -125,6 +127,37 @@ def test_equal_words_are_told_apart_by_their_answers() -> None:
     asked = {name: event.extra["tool_call_id"] for name, event in spawned.items()}
     assert asked == {"counter": other.id, "counter-2": one.id}
     assert {event.why for event in spawned.values()} == {f"{WORD_FOR_WORD}; {SAME_WORDS_ANSWER}"}
+
+
+@pytest.mark.parametrize(
+    ("heard", "told"),
+    [
+        (
+            "nine of them",
+            f"Your task, of many that are done by many, and not by you alone: {MANY} Answer in a sentence.",
+        ),
+        (
+            "(cut) nine of",
+            f"Your task, of many that are done by many, and not by you alone: {MANY} Answer in a sentence.",
+        ),
+        ("started", f"Task: {MANY}"),
+    ],
+)
+def test_a_search_for_ones_own_task_begins_nobody(heard: str, told: str) -> None:
+    """Two are told the same in the same frame, and one looks all of it up before the other has begun."""
+    played = Played()
+    lead = played.talk(system("You are the lead."), user("go"))
+    one, other = lead.say("", ("ask", {"q": MANY}), ("ask", {"q": MANY}))
+    if heard == "started":
+        lead.hear(result(one, heard), result(other, heard)).say("They are under way.")
+    first = played.talk(system("You are a counter."), user(told))
+    (search,) = first.say("", ("search", {"words": told}))
+    played.talk(system("You are a counter."), user(told)).say("nine of them")
+    first.hear(result(search, "a page")).say("seven of them")
+    if heard != "started":
+        lead.hear(result(one, "seven of them"), result(other, heard)).say("sixteen")
+    spawned = [(event.agent, event.tool) for event in traced(played).events if event.type == "spawn"]
+    assert spawned == [("lead", "ask")] * 2
 
 
 def test_what_nothing_tells_apart_is_shared_out_and_says_so() -> None:

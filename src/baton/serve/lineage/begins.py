@@ -29,6 +29,7 @@ SHARED = "the same tool began another conversation, too"
 PASSED = "its instruction follows a tool that passes control"
 _ENOUGH = 0.3
 _SURE = 0.6  # for a tool that has its result already
+_TOLD_BACK = 0.4  # of an answer in a result, which may be cut or have words around it
 _NAMES = re.compile(r"[^\W_]+")
 _SCANNED = 48  # open tools that are all looked at; above it, only those with words in common
 
@@ -93,6 +94,11 @@ class Beginnings:
         """Asker -> why nothing was concluded of who began it."""
         self._by_use = {site.use.id: site for site in askers.sites}
         self._index = _Index(askers.sites)
+        self._told: dict[int, dict[str, None]] = {}
+        """Asker -> all that it was told."""
+        self._own: dict[tuple[int, int], bool] = {}
+        for one in found:
+            self._told.setdefault(askers.at(one.life).number, {}).update(dict.fromkeys(one.told))
         for one in found:
             self._begin(one)
         self._untie()
@@ -131,10 +137,15 @@ class Beginnings:
             free = site.key not in self.taken
             if not free and (fits < _SURE or not is_open):
                 continue
+            answered = self._answered(one, site)
+            told_back = answered >= _TOLD_BACK
+            # A result with its answer says more than words do, and words that the asker itself was told say less.
             # Of equal ones the latest: a tool begins its work at once.
+            own = self._is_own(site)
             rank = (
-                float(fits >= _SURE), float(free), float(is_open), round(fits, 3), self._answered(one, site),
-                self._fits_name(site, life), self.askers.heard[site.place].ended, float(site.place), -site.index,
+                float((fits >= _SURE and not own) or told_back), float(free), float(told_back), float(not own),
+                float(is_open), round(fits, 3), answered, self._fits_name(site, life),
+                self.askers.heard[site.place].ended, float(site.place), -site.index,
             )  # fmt: skip
             if best is None or rank > best[0]:
                 best = (rank, fits, site)
@@ -157,6 +168,14 @@ class Beginnings:
             if parent is not None and (asker.named is None or asker.named.agent != parent):
                 continue
             yield site
+
+    def _is_own(self, site: Site) -> bool:
+        """Whether who asked this tool was told the same: a search for one's own task, or one that is handed on."""
+        known = self._own.get(site.key)
+        if known is None:
+            told = self._told.get(self.askers.at(site.life).number, {})
+            known = self._own[site.key] = likeness(site.asked, told) >= _SURE
+        return known
 
     def _fits_name(self, site: Site, life: Asker) -> float:
         """Whether the tool, or one of its short arguments, names whom the instruction is for."""
