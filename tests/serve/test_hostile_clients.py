@@ -119,6 +119,26 @@ def test_what_is_no_question(serving: Serving, path: str, body: bytes) -> None:
     assert set(serving.sessions) == before, "a question that is none opens no session"
 
 
+_NAMES_ONE = (
+    {"type": "function", "function": {"name": "sell"}}, {"type": "function", "name": "sell"}, {"type": "tool", "name": "sell"}
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("offered", [[], ["buy", "look"]])
+@pytest.mark.parametrize(("path", "choice"), list(zip(PATHS, _NAMES_ONE, strict=True)))
+def test_a_choice_of_a_tool_that_is_not_offered(
+    serving: Serving, path: str, choice: dict[str, Any], offered: list[str]
+) -> None:
+    forms: dict[str, list[dict[str, Any]]] = {
+        PATHS[0]: [{"type": "function", "function": {"name": name}} for name in offered],
+        PATHS[1]: [{"type": "function", "name": name, "parameters": {}} for name in offered],
+        PATHS[2]: [{"name": name, "input_schema": {"type": "object"}} for name in offered],
+    }
+    why = refused(serving, ask("go", input="go", max_tokens=9, tools=forms[path], tool_choice=choice), path)
+    assert "tool_choice" in why
+    assert all(name in why for name in offered)
+
+
 @pytest.mark.parametrize("many", [b"[]", b"{}", b'""', b"0"])
 def test_a_body_of_very_many_values(serving: Serving, many: bytes) -> None:
     body = b'{"model":"m","messages":[' + b",".join([many] * (250_000 // (len(many) + 1))) + b"]}"

@@ -19,7 +19,7 @@ from baton.connect.receive import Refused, decoded
 from baton.errors import BatonError, nearest
 from baton.serve.backend import Backend, Unanswerable, caller_headers
 from baton.serve.dialects import codec_of
-from baton.serve.dialects.codec import BadAsk, DialectCodec, Resolve
+from baton.serve.dialects.codec import BadAsk, DialectCodec, Resolve, check_choice
 from baton.serve.dialects.listings import models_body, tokens_body
 from baton.serve.dialects.messages.codec import MessagesCodec
 from baton.serve.dialects.sse import event
@@ -171,6 +171,7 @@ class _Asked:
         if self.serving.is_known(name):  # what it asks may name an earlier answer
             await self.serving.session_beside(name)
         ask = await self._read(self._codec.read, body, name)
+        check_choice(ask)
         session = await self.serving.session_beside(name)
         caller_headers.set(self.headers)
         exchange = await self._asked(session, ask)

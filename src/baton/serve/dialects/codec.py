@@ -27,6 +27,21 @@ class BadAsk(Unanswerable):
         self.field = field
 
 
+def check_choice(ask: Ask) -> None:
+    """A choice of tools that nothing offered can fulfil would be answered as if it had not been made."""
+    kind, _, name = ask.tool_choice.partition(":")
+    if kind not in ("tool", "required") or any(tool.raw is not None for tool in ask.tools):
+        return  # what a server's own tools are called is for that server to say
+    if not ask.tools:
+        raise BadAsk("`tool_choice` asks for a tool, and `tools` offers none.", field="tool_choice")
+    offered = {each for tool in ask.tools for each in (tool.name, tool.name.rpartition("/")[2])}
+    if kind == "tool" and name not in offered:
+        known = ", ".join(sorted(tool.name for tool in ask.tools))
+        raise BadAsk(
+            f"`tool_choice` is {name[:80]!r}; expected one of `tools`: {known[:200]}.", field="tool_choice"
+        )
+
+
 class DialectRefusal(Struct, frozen=True, kw_only=True):
     """An error as a dialect tells it."""
 
