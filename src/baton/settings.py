@@ -519,7 +519,7 @@ def _words(shape: shapes.LiteralType) -> list[str]:
 def _check_keys(table: Mapping[str, Any], known: Sequence[str], where: str, at: str) -> None:
     for key in table:
         if key not in known:
-            end = nearest(key, known) if known else "It has none."
+            end = nearest(str(key), known) if known else "It has none."
             raise UsageError(f"{_place(where, at)} has no setting {key!r}. {end}")
 
 

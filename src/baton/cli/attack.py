@@ -106,6 +106,8 @@ def run(args: argparse.Namespace) -> int:
             left_out[vector.name] = str(error)
             continue
         reports.append(attack_figures_of(attacks, episodes))
+    if not reports:  # most likely a slip in what was typed, which every vector met
+        raise UsageError(next(iter(left_out.values())))
     if args.json:
         return print_json({"attacks": reports, "left_out": left_out})
     emit(_table(reports, settings, left_out))

@@ -197,13 +197,36 @@ def test_a_replay_and_a_fork_are_under_the_same_guard() -> None:
         ({"clean_verbs": ["spwan"]}, "'spawn'"),
         ({"wait_seconds": 0}, "more than 0"),
         ({"tools": []}, "tools"),
+        ({1: 2}, "no setting 1"),
+        ({"untrusted": ["mains"]}, "'main'"),
+        ({"untrusted": ["main0"]}, "'main'"),
+        ({"tools": {"pay": {"endorse": ["mainland"]}}}, "mainland"),
+        ({"tools": {"book": {"arguments": {"name": ["task"]}}}}, "consequential = true"),
+        ({"tools": {"web": {"decided_by": "plan"}}}, "decided_by"),
+        (
+            {"tools": {"shred": {"consequential": False, "always": True, "endorse": ["person"]}}},
+            "are not judged",
+        ),
+        (7, "a int"),
+        ([], "a list"),
+        (Guard, "expected a Guard"),
+        ("json:loads", "cannot be made"),
     ],
 )
-def test_a_malformed_policy_is_one_clear_line(given: dict[str, Any], said: str) -> None:
+def test_a_malformed_policy_is_one_clear_line(given: Any, said: str) -> None:
     with pytest.raises(BatonError) as error:
         team_of("stop", guard=given)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_plain_tables_in_a_guard_are_one_clear_line() -> None:
+    with pytest.raises(UsageError, match="expected a ToolRule"):
+        Guard(tools={"pay": {"endorse": ["person"]}})  # type: ignore[dict-item]  # the mistake
+
+
+def test_agents_may_be_named_by_their_way_down() -> None:
+    team_of("stop", guard={"untrusted": ["branch2", "branch1.branch12"]})
 
 
 def test_a_policy_keeps_its_hash_through_its_table() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from baton.engine.scripted import ScriptedEngine
 from baton.team.guard.policy import guard_of
 from baton.team.guard.templates import filled_in, is_template
-from baton.team.guard.values import addresses, untraced
+from baton.team.guard.values import addresses, as_seen, untraced
 from baton.team.protocol import Request
 from baton.team.running import run
 from baton.team.team import Assignment, Team
@@ -24,6 +24,10 @@ ADDRESSES = [
     "www.secure-systems-252.com", "https://bit.ly/sUf7tOJ", "mark.black-2134@gmail.com", "US133000000121212121212",
     "http:/x.org/a?b=c", "10.0.0.1", "+41 44 123 45 67", "ftp://x/y", "evil.com", "4237-4252-7456-2574",
     "ｅｖｉｌ.ｃｏｍ", "e\u200bvil.com", "javascript:/alert(1)",
+    "пример.рф", "例え.テスト", "भारत.भारत", "evil。com", "evil.c\u034fom", "555.123.4567", "2001:db8::1", "//evil/x",
+    r"\\evil\share", "localhost:8080", "@mallory", "bc1qar0srrr7xfkvy5l643lydnw9re59gtzzwf5mdq",
+    "0x52908400098527886E0F7030069857D2E4169EE7",
+    "data:text/html,x", "tel:5551234",
 ]  # fmt: skip
 
 
@@ -31,6 +35,17 @@ ADDRESSES = [
 @pytest.mark.parametrize("around", ["{}", "go to {} now", "({})", "see:{}.", '"{}"', "a,{},b", "\n{}\n"])
 def test_an_address_is_found_wherever_it_stands(address: str, around: str) -> None:
     assert addresses(around.format(address))
+
+
+def test_who_stands_in_a_clean_text_may_stand_in_prose_in_any_script() -> None:
+    for address in ADDRESSES:
+        assert untraced(addresses(f"go to {address} now"), [as_seen(f"It is {address} they mean")]) == []
+
+
+def test_no_text_takes_long_to_search() -> None:
+    """Quadratic in a text of this size is a minute."""
+    for begins in ("a", "a.-", "x.", "1.1", "a@", "1:", "+", "/", "(1)"):
+        addresses(begins * (60_000 // len(begins)))
 
 
 @given(st.text(alphabet=st.characters(categories=["Lu", "Ll", "Zs"]), max_size=40))

@@ -97,6 +97,15 @@ def test_no_number_is_too_large() -> None:
         (2**53 + 1, str(2**53), False),
         (2**53 + 1, str(2**53 + 1), True),
         (float("nan"), "nan", False),
+        (1020, "invoices 10,20", False),
+        (1000, "1,000kg", False),
+        (13, "13.5kg", False),
+        (7, "rooms 5-7", True),
+        (1500, "all of 1,500, that is", True),
+        ("500", "all of 1,500", False),
+        ("13.", "13.5", False),
+        (".org", "a@b.org", False),
+        ("jose", "jose\u0301", False),
     ],
 )
 def test_values_stand_whole_in_a_text_or_do_not(value: Any, text: str, there: bool) -> None:

@@ -12,7 +12,7 @@ from baton.team.guard.refusal import refuse
 from baton.team.guard.requests import Go, endorse_planned, hold
 from baton.team.guard.watch import GuardWatch, Objection, PlannedCall
 from baton.team.recording import Said
-from baton.team.tools.plan import PLAN
+from baton.team.tools.plan import is_plan
 from baton.team.tools.tool import Tool
 from baton.trace.vocabulary import Decision
 
@@ -43,7 +43,7 @@ def may_call(
     kept = () if filled is None else filled.events
     if filled is not None and not filled.whole:
         objection = Objection(why="a handle that it names was left empty")
-    elif tool.name == PLAN:
+    elif is_plan(tool):
         if watch.before(me.id, me.role.name, me.causes):
             objection = Objection(why="its caller has read untrusted text, so it cannot plan calls")
         else:
@@ -78,7 +78,7 @@ class Filled(Struct, frozen=True, kw_only=True):
 
 def fill(watch: GuardWatch, tool: Tool, args: dict[str, Any]) -> tuple[dict[str, Any], Filled | None]:
     """Arguments with what their handles stand for. A plan is the agent's own: names in it stay names."""
-    handles = None if tool.name == PLAN else watch.handles
+    handles = None if is_plan(tool) else watch.handles
     events = [] if handles is None else handles.names_in(args)
     if handles is None or not events:
         return args, None
@@ -111,7 +111,7 @@ def hand_to_reader(
 
 def planned(run: RunState, watch: GuardWatch, tool: Tool) -> None:
     """A call was written. If it was a plan, what waited for it goes on."""
-    if tool.name == PLAN:
+    if is_plan(tool):
         endorse_planned(run, watch)
 
 

@@ -23,8 +23,9 @@ Source: capabilities and policies per tool as in CaMeL, labels as in FIDES; the 
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -121,6 +122,11 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
             if verb not in VERBS:
                 raise UsageError(f"the guard's clean_verbs have {verb!r}. {nearest(verb, VERBS)}")
         for name, rule in self.tools.items():
+            if not isinstance(rule, ToolRule):
+                raise UsageError(
+                    f"the guard's tools.{name} is {rule!r}; expected a ToolRule. A policy of plain tables is given as "
+                    "one, without Guard: guard={'tools': {...}}"
+                )
             if rule.sanitise is not None and rule.trusted is not None:
                 raise UsageError(
                     f"the guard's tools.{name} has both sanitise and trusted: what is sanitised is trusted. Leave one "
@@ -201,8 +207,14 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
     def check_team(self, tools: Mapping[str, Tool], roles: Mapping[str, Any]) -> None:
         """Refuse a policy that speaks of a tool, an argument or somebody whom this team does not have."""
         for who in self.untrusted:
-            if who not in roles and not any(who.startswith(role) for role in roles):
+            if not _may_be(who, roles):
                 raise UsageError(f"the guard's untrusted has {who!r}. {nearest(who, roles)}")
+        for name in tools:
+            if name in SOURCES:
+                raise UsageError(
+                    f"a tool is named {name!r}, which is a word of guards for where values come from. Give it another "
+                    "name: @tool(name=...)"
+                )
         if self.handles is not None:
             _check_readers(self.handles, roles)
         if self.answer is not None:
@@ -215,6 +227,11 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
             for each in (rule.sanitise, rule.values):
                 if each is not None:
                     sanitiser(each)
+            if not self.is_consequential(tools[name]) and (said := _about_calls(rule)):
+                raise UsageError(
+                    f"the guard's tools.{name} has {said}, and its calls are not judged, since they do not count as "
+                    "acting on the world. Add consequential = true, or leave it out."
+                )
             known = tools[name].schema.get("properties", {})
             for argument, sources in rule.arguments.items():
                 where = f"the guard's tools.{name}.arguments"
@@ -224,11 +241,29 @@ class Guard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
             for role in rule.roles:
                 if role not in roles:
                     raise UsageError(f"the guard's tools.{name}.roles have {role!r}. {nearest(role, roles)}")
-            for who in rule.endorse:  # an agent's name begins with its role's
-                if who != PERSON and not any(who == role or who.startswith(role) for role in roles):
+            for who in rule.endorse:
+                if who != PERSON and not _may_be(who, roles):
                     raise UsageError(
                         f"the guard's tools.{name}.endorse has {who!r}. {nearest(who, [PERSON, *roles])}"
                     )
+                if who == PERSON and PERSON in roles:
+                    raise UsageError(
+                        f"the guard's tools.{name}.endorse has {who!r}, and a role of this team is named so. Give the "
+                        "role another name."
+                    )
+
+
+def _may_be(who: str, roles: Mapping[str, Any]) -> bool:
+    """Whether somebody of this name may be in a team: a role, or an agent, as `worker2` and `manager1.worker2`."""
+    role = "|".join(map(re.escape, roles))
+    return who in roles or re.fullmatch(rf"(?:{role})[1-9]\d*(?:\.(?:{role})[1-9]\d*)*", who) is not None
+
+
+def _about_calls(rule: ToolRule) -> str:
+    """What a rule says of who may have calls of its tool made, by the name of the setting; empty: nothing."""
+    usual = ToolRule()
+    names = ("decided_by", "arguments", "endorse", "always")
+    return next((name for name in names if getattr(rule, name) != getattr(usual, name)), "")
 
 
 def _check_readers(rule: HandleRule, roles: Mapping[str, Any]) -> None:
@@ -264,15 +299,29 @@ def guard_of(given: Guard | Mapping[str, Any] | str | Path, *, trust: bool = Fal
         return given
     if isinstance(given, Mapping):
         return decode(Guard, given, "the guard")
-    if isinstance(given, Path) or str(given).endswith(".toml"):
+    if not isinstance(given, str | Path):
+        raise UsageError(
+            f"the guard is a {type(given).__name__}; expected a Guard, its table, or a path that ends in .toml."
+        )
+    if isinstance(given, Path) or given.endswith(".toml"):
         guard = decode(Guard, _read(Path(given)), str(given))
         if not trust:
             check_guard_trusted(guard, str(given))
         return guard
     if registry.is_reference(given):
         found = registry.imported("guard", given)
-        return guard_of(found() if callable(found) else found)
+        return guard_of(_made(given, found) if callable(found) else found)
     raise UsageError(f"there is no guard {given!r}. Give a path that ends in .toml, or module:attr.")
+
+
+def _made(name: str, make: Callable[[], Any]) -> Any:
+    """What a function of no arguments gives."""
+    try:
+        return make()
+    except TypeError as error:
+        raise UsageError(
+            f"guard {name!r} cannot be made: {error}. Name a guard, or a function that gives one."
+        ) from None
 
 
 def check_guard_trusted(

@@ -17,7 +17,7 @@ from baton.team.guard.handles import NAME, Handles
 from baton.team.guard.policy import ANSWER, ANY, CLEAN, NUMBERS, PROSE, TASK, Guard, ToolRule
 from baton.team.guard.sanitisers import sanitised, sanitiser
 from baton.team.guard.templates import filled_in, is_template
-from baton.team.guard.values import addresses, stands_in, untraced, without
+from baton.team.guard.values import addresses, as_seen, is_choice, is_same, stands_in, untraced, without
 from baton.team.tools.tool import Tool
 from baton.trace.provenance import Carried, Flow, Incoming
 from baton.trace.records import Event
@@ -232,7 +232,9 @@ class GuardWatch:
         wrong = {
             name: missing
             for name, value in args.items()
+            if not _is_usual(tool, name, value)
             if (missing := self._untraced(rule, name, _left_open(fixed, name, value)))
+            or (name not in fixed and self._is_chosen(rule, name, value))
         }
         if not wrong:
             if planned is not None:
@@ -254,6 +256,7 @@ class GuardWatch:
             name
             for name, values in filled.items()
             if self._untraced(rule, name, args[name] if PROSE in self._sources(rule, name) else values)
+            or self._is_chosen(rule, name, list(values))
         ]
         if not wrong:
             return "values" if filled else ""
@@ -267,13 +270,18 @@ class GuardWatch:
     def _sources(self, rule: ToolRule, argument: str) -> tuple[str, ...]:
         return rule.arguments.get(argument, (CLEAN,))
 
+    def _is_chosen(self, rule: ToolRule, argument: str, value: Any) -> bool:
+        """Whether a value that says nothing, and so stands nowhere, is a choice that this argument must not be."""
+        sources = self._sources(rule, argument)
+        return ANY not in sources and PROSE not in sources and is_choice(value)
+
     def _untraced(self, rule: ToolRule, argument: str, value: Any) -> list[Any]:
         sources = self._sources(rule, argument)
         if ANY in sources:
             return []
         texts = [text for source in sources for text in self._words.get(source, ())]
         if PROSE in sources:
-            texts += self._words[CLEAN]
+            texts = [as_seen(text) for text in (*texts, *self._words[CLEAN])]
             value = addresses(value)
         missing = untraced(value, texts)
         return [one for one in missing if not (NUMBERS in sources and _is_number(one))]
@@ -336,7 +344,7 @@ class GuardWatch:
                 if one.times > 0
                 and (one.agent in names or one.role in names)
                 and one.call.tool == tool
-                and one.call.arguments == args
+                and is_same(one.call.arguments, args)
             ),
             None,
         )
@@ -358,7 +366,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _fits(planned: Any, given: Any) -> bool:
-    return bool(planned == given) or (is_template(planned) and filled_in(planned, given) is not None)
+    return is_same(planned, given) or (is_template(planned) and filled_in(planned, given) is not None)
 
 
 def _left_open(fixed: Mapping[str, Any], name: str, value: Any) -> Any:
@@ -366,7 +374,13 @@ def _left_open(fixed: Mapping[str, Any], name: str, value: Any) -> Any:
     if name not in fixed:
         return value
     planned = fixed[name]
-    return filled_in(planned, value) if planned != value else []
+    return [] if is_same(planned, value) else filled_in(planned, value)
+
+
+def _is_usual(tool: Tool, argument: str, value: Any) -> bool:
+    """Whether leaving an argument out comes to the same: then it says nothing."""
+    told = tool.schema.get("properties", {}).get(argument, {})
+    return "default" in told and is_same(told["default"], value)
 
 
 def _listed(names: Iterable[str]) -> str:

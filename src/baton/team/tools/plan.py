@@ -19,3 +19,8 @@ def _plan(calls: list[dict[str, Any]]) -> str:
 
 
 plan_tool: Tool = _plan
+
+
+def is_plan(tool: Tool) -> bool:
+    """Whether a tool is this one. Another of its name is a tool like any, whose calls a guard judges."""
+    return tool.function is plan_tool.function
