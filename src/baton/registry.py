@@ -21,9 +21,10 @@ from importlib import import_module, invalidate_caches
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Final, TypeVar
 
-from baton.errors import MissingExtraError, UsageError, nearest
+from baton.errors import BatonError, MissingExtraError, UsageError, nearest
 
 T = TypeVar("T")
 
@@ -209,3 +210,16 @@ def _loaded(kind: str, name: str, load: Callable[[], Any]) -> Any:
             f"{kind} {name!r} cannot be loaded: {error}. {hint} Its package has to be installed, or its folder be "
             "this one or on PYTHONPATH."
         ) from None
+    except BatonError:
+        raise
+    except Exception as error:  # of its own code, as it is imported
+        raise UsageError(f"{kind} {name!r} cannot be loaded: {_fault(error)}.") from error
+
+
+def _fault(error: Exception) -> str:
+    """What went wrong in somebody's module, and in which of its lines."""
+    what = f"{type(error).__name__}: {error}".rstrip(": .")
+    if isinstance(error, SyntaxError):  # names its file and line by itself
+        return what
+    own = [each for each in extract_tb(error.__traceback__) if not each.filename.startswith("<frozen")]
+    return f"{Path(own[-1].filename).name}, line {own[-1].lineno}: {what}" if own else what

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from baton.cli import main
+from baton.cli.program_replay import numbers_of
 from baton.serve.journal import read_session
 from baton.trace.formats import read_all
 
@@ -65,6 +66,14 @@ def test_calls_that_do_not_come_up_are_a_difference(
     assert "DIFFERENT call 5 is in no recording" in capfd.readouterr().out
 
 
+def test_a_program_that_asks_nothing_is_different_in_all_calls(
+    recorded: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert typed("replay", recorded, "--session", "first", "--", sys.executable, "-c", "print(1)") == 1
+    assert "DIFFERENT 6 recorded calls not asked: 1, 2, 3, 4, 5, 6\n" in capfd.readouterr().out
+    assert numbers_of(read_session(recorded / "sessions" / "first.jsonl").exchanges * 2).endswith(", …")
+
+
 def test_exactly_means_exactly(recorded: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert typed("replay", recorded, "--exact", *command("how many?", "4")) == 1
     assert "message 1, the user's: [[-" in capfd.readouterr().out
@@ -99,6 +108,37 @@ def test_a_redraw_is_another_draw_and_replicates_differ(
         said = capfd.readouterr().out
         sums.add(re.search(r"says (\d+)", said)[1])  # type: ignore[index]
     assert len(sums) > 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "$BATON_SESSION_URL/reward, or type: --score module:function"),
+        (["--score", "faulty_score:score"], "faulty_score.py, line 2: ZeroDivisionError: division by zero"),
+        (["--score", "unread_score:score"], "(unread_score.py, line 1)"),
+    ],
+)
+def test_credit_that_cannot_be_given_says_what_is_missing(
+    recorded: Path, words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    (tmp_path / "faulty_score.py").write_text("def score(run):\n    return 1 / 0\n\n\nscore(None)\n")
+    (tmp_path / "unread_score.py").write_text("def score(run:\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    asked = [
+        "credit",
+        str(recorded),
+        "--session",
+        "first",
+        "--estimator",
+        "message-replay",
+        "--engine",
+        ENGINE,
+    ]
+    assert typed(*asked, *words, *command("how many?", "4")) == 2
+    line = capfd.readouterr().err
+    assert said in line
+    assert line.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,11 @@ def run_program_credit(
             masks = read_masks(args.masks, args.mask, exact=args.exact)
             seed = str(session.about.get("seed", "0"))
             with ProgramForks(session, runner, live, seed=seed, masks=masks, score=score) as forks:
+                if not any(reward.unit == "team" for reward in forks.trace.rewards):
+                    raise UsageError(
+                        f"session {session.name} has no reward. Let the program post one to "
+                        "$BATON_SESSION_URL/reward, or type: --score module:function, a function of what it printed"
+                    )
                 watch = CreditWatch(running=watching, spending=partial(_spending, estimator))
                 credits = run_waking(
                     credits_of(

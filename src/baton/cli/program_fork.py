@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from baton.cli.printing import remark, say
-from baton.cli.program_replay import as_run
+from baton.cli.program_replay import as_run, numbers_of
 from baton.cli.program_words import read_engine
 from baton.errors import UsageError
 from baton.serve.exchange import Exchange, Posted, Reply
@@ -105,7 +105,7 @@ def _tell(session: KeptSession, call: Exchange, done: ForkedProgram, out: Path, 
         f"tokens: {done.tokens_run:,} ran, {done.tokens_reused:,} of {tokens:,} were reused ({share:.0%})"
     )
     if done.not_asked:
-        some = ", ".join(str(one.number + 1) for one in done.not_asked[:8])
+        some = numbers_of(done.not_asked)
         say(f"gone     {count(len(done.not_asked), 'recorded call')} not asked again: {some}")
     say(f"outcome  {printable(_outcome(recorded_end(session.posted), done, masks))}")
     trace = out / f"{done.name}.jsonl"

@@ -9,11 +9,15 @@ from pathlib import Path
 
 from baton.cli.printing import say
 from baton.errors import UsageError
+from baton.serve.exchange import Exchange
 from baton.serve.replay.find import find_session
 from baton.serve.replay.masks import read_masks
 from baton.serve.replay.read_only import read_only
 from baton.serve.replay.running import ReplayedProgram, replay_program
 from baton.view.text import count, printable
+
+_NAMED = 8
+"""Calls that are told by number."""
 
 
 def run_program_replay(args: argparse.Namespace, program: Sequence[str]) -> int:
@@ -63,8 +67,14 @@ def tell(name: str, done: ReplayedProgram) -> None:
     elif done.run.cut is not None:
         say(f"DIFFERENT the program was ended: {done.run.cut}")
     elif done.not_asked:
-        some = ", ".join(str(one.number + 1) for one in done.not_asked[:8])
+        some = numbers_of(done.not_asked)
         say(f"DIFFERENT {count(len(done.not_asked), 'recorded call')} not asked: {some}")
     else:
         whole = "identical in all calls" if done.output.how == "not recorded" else "identical"
         say(whole if done.output.same else "DIFFERENT")
+
+
+def numbers_of(calls: Sequence[Exchange]) -> str:
+    """The first of them by number, and that there are more."""
+    some = ", ".join(str(one.number + 1) for one in calls[:_NAMED])
+    return some if len(calls) <= _NAMED else f"{some}, …"
