@@ -95,7 +95,7 @@ test-replay: $(VENV)/.dev .coders/node_modules/.bin/claude .coders/node_modules/
 	@$(PYTHON) -m venv .venv-ray
 	@echo "Setting up .venv-ray (once; a few minutes)"
 	@.venv-ray/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch
-	@.venv-ray/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[ray]" "pytest>=8.4" "hypothesis>=6.140"
+	@.venv-ray/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[ray,http]" "pytest>=8.4" "hypothesis>=6.140"
 	@touch $@
 
 test-ray: .venv-ray/.made ## Play on a Ray cluster of two raylets, from PyPI in .venv-ray: the same digits, killed actors, machines that go (three minutes).

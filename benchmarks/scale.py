@@ -2,6 +2,7 @@
 what handing a step to a worker costs; and a simulation, fed with what was measured, to a thousand workers.
 
     python benchmarks/scale.py --measure     # trains; keeps records in benchmarks/scale_results
+    python benchmarks/scale.py --missing     # trains what has no record yet; service times are left as they are
     python benchmarks/scale.py               # prints the tables from the records
     python benchmarks/scale.py --picture     # draws benchmarks/scale.svg from them
 """
@@ -22,7 +23,8 @@ from scale_model import Service, simulate
 
 RESULTS = Path(__file__).parent / "scale_results"
 RUNS, SERVICE = RESULTS / "runs.json", RESULTS / "service.json"
-SETTINGS = ((0, 0), (1, 0), (2, 0), (2, 1), (4, 0), (0, 1), (2, 2), (2, 4), (1, 1), (4, 1), (4, 4), (2, 3))
+SETTINGS = ((0, 0), (1, 0), (2, 0), (2, 1), (4, 0), (0, 1), (2, 2), (2, 4), (1, 1), (4, 1), (4, 4), (2, 3),
+            (1, 2), (1, 3), (1, 4), (4, 2), (4, 3))  # fmt: skip
 """Rollout workers and lag of the runs; no workers: the process that trains plays."""
 STEPS = 8
 RECIPE = (
@@ -44,11 +46,12 @@ KEPT = (
 )  # fmt: skip
 
 
-def measure() -> None:
-    """Train with every setting, one after the other, and keep what the runs told."""
+def measure(*, missing: bool = False) -> None:
+    """Train with every setting, one after the other, and keep what the runs told; `missing`: those without a record."""
     RESULTS.mkdir(exist_ok=True)
-    runs = []
-    for workers, lag in SETTINGS:
+    runs = json.loads(RUNS.read_text())["runs"] if missing else []
+    known = {(run["workers"], run["lag"]) for run in runs}
+    for workers, lag in [each for each in SETTINGS if each not in known]:
         began, load = time.monotonic(), os.getloadavg()[0]
         lines = trained([f"scale.rollout_workers={workers}", f"scale.lag={lag}"])
         kept = [{name: line[name] for name in KEPT if name in line} for line in lines]
@@ -56,7 +59,8 @@ def measure() -> None:
         runs.append({"workers": workers, "lag": lag, "load": load, "whole_seconds": whole, "steps": kept})
         RUNS.write_text(json.dumps({"recipe": RECIPE, "cores": os.cpu_count(), "runs": runs}, indent=1))
         print(f"{workers} workers, lag {lag}: {whole:.0f} s", flush=True)
-    SERVICE.write_text(json.dumps(service_times(), indent=1))
+    if not missing:
+        SERVICE.write_text(json.dumps(service_times(), indent=1))
 
 
 def trained(changes: Sequence[str]) -> list[dict[str, Any]]:
@@ -228,10 +232,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--measure", action="store_true", help="train, and keep new records")
+    parser.add_argument("--missing", action="store_true", help="train what has no record yet")
     parser.add_argument("--picture", action="store_true", help="draw scale.svg from the records")
     args = parser.parse_args()
     if args.measure:
         measure()
+    elif args.missing:
+        measure(missing=True)
     if args.picture:
         from scale_picture import draw
 

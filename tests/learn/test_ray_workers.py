@@ -17,7 +17,7 @@ from small_run import GROUP, small
 from baton.compose.training import make_trainer
 from baton.errors import BatonError
 from baton.learn.trainer import Trainer
-from baton.trace.formats.jsonl import encode_trace
+from baton.trace.formats.jsonl import encode_trace, read_bytes
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("first_weights")]
 ray: Any = pytest.importorskip("ray", reason="Ray has an environment of its own: make test-ray")
@@ -88,6 +88,37 @@ def test_a_killed_actor_and_a_machine_that_goes_change_no_digit(
     check_same(found, expected)
     assert found[2][0]["num_workers"] == 2
     assert found[2][1]["worker_deaths"] >= 1, (notes, found[2])
+
+
+def test_actors_ask_a_server_and_a_killed_one_changes_no_draw(cluster: Any) -> None:
+    """The server is a mock; what an adapter answers there hangs on its name and the seed alone."""
+    from mock_vllm_weights import mock_vllm
+
+    plain = make_trainer(small())
+    model = plain.policies["main"].model
+    plain.close()
+
+    def played(harm: Callable[[int, Any], None], **scale: Any) -> Any:
+        with mock_vllm(model) as (_, url):
+            changes = {f"scale__{name}": value for name, value in scale.items()}
+            trained = {"policies__main__train": "lora", "policies__main__engine": f"vllm:{url}"}
+            return steps(make_trainer(small(GROUP, **trained, **changes)), harm)
+
+    def kill(number: int, players: Any) -> None:
+        if number == 2:
+            os.kill(players._places[0].seat.pid, signal.SIGKILL)
+
+    expected = played(lambda *_: None)
+    found = played(kill, rollout_workers=2, workers="ray", address=cluster.address, lag=0)
+    for mine, theirs in zip(found[0], expected[0], strict=True):
+        assert [drawn(each) for each in mine] == [drawn(each) for each in theirs]
+    assert sum(each["worker_deaths"] for each in found[2]) >= 1
+    assert found[2][1]["push_gap"]["main"] < 1e-4
+
+
+def drawn(content: bytes) -> Any:
+    (trace,) = read_bytes(content)
+    return [(call.policy_version, list(call.completion_ids or ())) for call in trace.calls]
 
 
 def test_a_cluster_without_room_is_one_line(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -256,6 +256,28 @@ def test_no_server_where_one_was_named_is_one_line() -> None:
         make_trainer(recipe(URL))
 
 
+def test_a_server_is_looked_for_before_the_first_weights_are_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    told: list[str] = []
+    with pytest.raises(UsageError, match="no vLLM server answers"):
+        make_trainer(recipe(URL), progress=told.append)
+    assert not [line for line in told if "warm" in line]
+
+
+def test_a_server_of_something_else_is_said_to_be_no_vllm(tmp_path: Path) -> None:
+    import http.server
+    import threading
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler) as strange:
+        threading.Thread(target=strange.serve_forever, daemon=True).start()
+        with pytest.raises(UsageError, match=r"is no vLLM server: it has no /v1/models\. Start one") as told:
+            make_trainer(recipe(f"vllm:http://127.0.0.1:{strange.server_port}?shared={tmp_path}"))
+        strange.shutdown()
+    assert "<" not in str(told.value)
+
+
 def test_a_server_that_is_not_there_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no vLLM server answers"):
         make_trainer(recipe(f"{URL}?shared={tmp_path}"))

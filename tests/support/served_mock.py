@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from mock_vllm_weights import MockVllm, mock_vllm
 
+from baton.engine.vllm.client import VllmClient
+from baton.engine.vllm.trained import Host
 from baton.learn.scale import served
 
 
@@ -23,7 +25,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[MockVllm]]:
         opened.append(mock_vllm(model))
         server, url = opened[-1].__enter__()
         servers.append(server)
-        host = served.Host(served.VllmClient(url), folder, start_again=_again(server), seconds=20.0)
+        host = Host(VllmClient(url), folder, start_again=_again(server), seconds=20.0)
         return host, "base", folder
 
     monkeypatch.setattr(served, "_local", local)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from chat_templates import two_for_one_tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from baton.engine.vllm.local import LocalOptions, LocalServer
+from baton.learn.scale import served
 
 ARGS = (
     "--dtype", "float32", "--enable-lora", "--max-lora-rank", "16", "--max-loras", "4", "--max-model-len", "3072",
@@ -59,3 +61,34 @@ def make_server(folder: Path, python: str, *more: str) -> LocalServer:
     """A server for it, not yet started, with adapters and the development endpoints."""
     options = LocalOptions(python=python, args=(*ARGS, *more), env=DEV, log=folder.parent / "vllm.log")
     return LocalServer(folder, options)
+
+
+class Remembered(LocalServer):
+    """A server of ours that counts how often it is started."""
+
+    starts = 0
+
+    def _launch(self, *args: Any) -> None:
+        self.starts += 1
+        super()._launch(*args)
+
+
+def remembered_servers(monkeypatch: pytest.MonkeyPatch) -> list[Remembered]:
+    """The servers that runs make for their policies from here on."""
+    made: list[Remembered] = []
+
+    def make(*args: Any, **kwargs: Any) -> Remembered:
+        made.append(Remembered(*args, **kwargs))
+        return made[-1]
+
+    monkeypatch.setattr(served, "LocalServer", make)
+    return made
+
+
+def kill_server(server: LocalServer) -> None:
+    """kill -9 of the server and of all that it started."""
+    assert server._keeper is not None
+    children = Path(f"/proc/{server._keeper.pid}/task/{server._keeper.pid}/children").read_text().split()
+    for each in children:
+        os.killpg(int(each), signal.SIGKILL)
+    server._keeper.wait(30)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +12,13 @@ import numpy as np
 import pytest
 import torch
 from small_run import BASE, GROUP
-from vllm_server import only_with_vllm
+from vllm_server import kill_server, only_with_vllm, remembered_servers
 
 from baton.compose.training import make_trainer
 from baton.engine.vllm import client
 from baton.engine.vllm.local import LocalServer
 from baton.engine.vllm.weights import Transfer
 from baton.learn.recipe import Recipe, parse
-from baton.learn.scale import served
 from baton.team.protocol import Answer, Request
 from baton.trace.records import Sampling
 
@@ -52,27 +49,11 @@ def moved(model: Any, size: float) -> None:
             each += size * torch.randn(each.shape, generator=torch.Generator().manual_seed(each.numel()))
 
 
-def kill(server: LocalServer) -> None:
-    """kill -9 of the server and of all that it started."""
-    assert server._keeper is not None
-    children = Path(f"/proc/{server._keeper.pid}/task/{server._keeper.pid}/children").read_text().split()
-    for each in children:
-        os.killpg(int(each), signal.SIGKILL)
-    server._keeper.wait(30)
-
-
 @pytest.mark.parametrize("train", ["lora", "full"])
 def test_three_steps_with_a_kill_in_a_push(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, train: str
 ) -> None:
-    made: list[LocalServer] = []
-
-    class Remembered(LocalServer):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            made.append(self)
-
-    monkeypatch.setattr(served, "LocalServer", Remembered)
+    made = remembered_servers(monkeypatch)
     engine = f"vllm:local?python={only_with_vllm()}&log={tmp_path / 'server.log'}"
     trainer = make_trainer(recipe(policies__main__train=train, policies__main__engine=engine))
     try:
@@ -192,7 +173,7 @@ def _killed(monkeypatch: pytest.MonkeyPatch, policy: Any, server: LocalServer, t
         async def send(self: Any, *args: Any, **kwargs: Any) -> Any:
             if once:
                 once.clear()
-                kill(server)
+                kill_server(server)
             return await real(self, *args, **kwargs)
 
         return send

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from baton.engine.posting import NoAnswer
 from baton.engine.torch.engine import turn
 from baton.engine.vllm.client import VllmClient
 from baton.engine.vllm.engine import VllmEngine
@@ -167,6 +168,7 @@ class Servers:
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
         self._hosts: dict[Any, tuple[Host, str, Path]] = {}
+        self._names = _names_at(recipe)
 
     def prepare(self, key: Any, part: PolicyPart, names: Sequence[str], model: Any, tokenizer: Any) -> None:
         """A server for these policies, before adapters are put into the model."""
@@ -186,7 +188,7 @@ class Servers:
                 self._hosts[key] = _local(part, spec, folder, model, tokenizer, num_adapters=keep)
             else:
                 client = VllmClient(spec.url)
-                served = spec.options.get("model") or _served_name(names[0], client)
+                served = spec.options.get("model") or self._names[spec.url]
                 self._hosts[key] = (Host(client, folder), served, folder)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
@@ -310,6 +312,15 @@ def _score(model: Any) -> Score:
     return score
 
 
+def _names_at(recipe: Recipe) -> dict[str, str]:
+    """What servers that are there call their models. Asked before the first weights are made, which may take long."""
+    found: dict[str, str] = {}
+    for name, part in recipe.policies.items():
+        if _is_served(part) and (url := _url(name, part)) is not None and url not in found:
+            found[url] = _served_name(name, VllmClient(url))
+    return found
+
+
 def _served_name(policy: str, client: VllmClient) -> str:
     """What a server calls its model."""
 
@@ -322,8 +333,11 @@ def _served_name(policy: str, client: VllmClient) -> str:
     try:
         names = asyncio.run(ask())
     except EngineError as error:
+        strange = isinstance(error, NoAnswer) and error.status not in (401, 403, 502, 503, 504)
+        who = "what answers" if strange else "no vLLM server answers"
+        why = "is no vLLM server: it has no /v1/models." if strange else f"{str(error).rstrip('.?')}."
         raise UsageError(
-            f"[policies.{policy}]: no vLLM server answers at {client.url}: {error}. Start it (python -m "
+            f"[policies.{policy}]: {who} at {client.url}{' ' if strange else ': '}{why} Start one (python -m "
             'baton.engine.vllm.plugin_folder DIR says how), or let Baton: engine = "vllm:local".'
         ) from None
     if not names:
