@@ -73,6 +73,27 @@ def test_a_run_is_steered_from_its_page(tab: Tab, site: Site, going: Gated) -> N
     assert trace.text(trace.event("worker1#1").content_ref) == "all done"
 
 
+def test_what_is_being_written_stays_while_the_run_changes(tab: Tab, site: Site, going: Gated) -> None:
+    page = tab.open(site.page("trace", "a", id=going.trace().trace_id))
+    page.click(".steer button:text-is('pause')")
+    page.wait_for_selector(".steer .chip.paused")
+    going.open()
+    decided = page.locator(".steer-lists li", has_text="worker1#1").locator("textarea")
+    decided.fill("half a sentence")
+    button = page.locator(".steer-lists li", has_text="worker1#1").locator("button").element_handle()
+    page.select_option(".steer select", "worker1")
+    page.fill(".steer .toolbar input[type=text]", "look twice")
+    page.keyboard.press("Enter")
+    says(page, ".steer-lists", "1 thing to read")
+    expect(decided).to_have_value("half a sentence")
+    assert button.evaluate("one => one.isConnected"), "what did not change can be pressed meanwhile"
+    page.locator(".steer-lists li", has_text="worker1#1").locator("button").click()
+    says(page, ".steer", "edited: it says so")
+    page.click(".steer button:text-is('go on')")
+    trace = ended(going)
+    assert trace.text(trace.event("worker1#1").content_ref) == "half a sentence"
+
+
 def test_live_runs_stand_side_by_side_and_one_is_started(tab: Tab, site: Site, going: Gated) -> None:
     page = tab.open(f"{site.address}#live")
     page.wait_for_selector(f"{CARD} .chip.live")

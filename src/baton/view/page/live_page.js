@@ -11,7 +11,7 @@ export class LivePage {
   constructor(host, _params, context) {
     this.host = host;
     this.context = context;
-    this.cards = new Map(); // place and id -> {box, panel, head}
+    this.cards = new Map(); // place and id -> {box, panel, head, run}
   }
 
   async open() {
@@ -38,13 +38,12 @@ export class LivePage {
       const key = JSON.stringify([run.place, run.id]);
       there.add(key);
       if (!this.cards.has(key)) this.cards.set(key, this.card(run));
-      const { head } = this.cards.get(key);
-      head.textContent = `${visible(run.task, 60)} · ${count(run.events, "event")} · ${visible(run.place, 60)}`;
+      this.cards.get(key).head.textContent = `${visible(run.task, 60)} · ${count(run.events, "event")} · ${visible(run.place, 60)}`;
     }
-    for (const [key, { box, panel, head }] of this.cards) {
+    for (const [key, { box, panel, head, run }] of this.cards) {
       if (there.has(key) || box.classList.contains("over")) continue;
       box.classList.add("over"); // it stays until the page is left, so that who watched it sees how it ended
-      head.textContent += " · ended";
+      head.textContent = `${visible(run.task, 60)} · ${visible(run.place, 60)} · ended`;
       panel.changed({});
     }
   }
@@ -55,6 +54,6 @@ export class LivePage {
     const inside = h("div", {});
     const box = h("article", { class: "card" }, h("h2", {}, h("a", { href: `#trace?${new URLSearchParams(place)}` }, visible(run.id, 100))), head, inside);
     this.grid.append(box);
-    return { box, head, panel: new SteerPanel(inside, place) };
+    return { box, head, run, panel: new SteerPanel(inside, place) };
   }
 }
