@@ -19,7 +19,7 @@ test          seeds 0 to 4 in this order, all arms of a seed before the next, as
               processor allows that this was given; 64 instances of the test split each, sampled at temperature 1.
               Intervals are Student's 95 % over seeds, that is over training runs and instances, not over starts;
               differences and ratios are paired by seed
-metrics       success: share of right answers. tokens: prompts and answers of all calls of an episode. path: seconds of
+metrics       success: share of right answers. tokens: whole prompts and answers of all calls of an episode. path: seconds of
               the trace's critical path on the virtual clock (0.2 a call, 0.01 a token said, 0.1 a page, jitter 0.2)
 best of n     n tries side by side, the majority's answer (of equals the first); tokens add up, the path is the longest
               try's. Beside it the share in which any try was right: a bound that needs to know the answer
@@ -121,10 +121,17 @@ def worker(job: Job) -> Record:
     record["before"] = measured(trainer, recipe, (1,))
     curve: list[list[float]] = []
     while not curve or curve[-1][0] < job["tokens"]:
-        told = trainer.step().metrics
-        curve.append([told["total_tokens"], told["return"]["mean"], told["sizes"]["invalid"]])
+        made = trainer.step()
+        spent = (curve[-1][0] if curve else 0) + sum(map(whole_tokens, made.traces))
+        curve.append([spent, made.metrics["return"]["mean"], made.metrics["sizes"]["invalid"]])
     record |= {"curve": curve, "after": measured(trainer, recipe, TRIES)}
     return record | {"cpu_seconds": time.process_time() - began}
+
+
+def whole_tokens(trace: Any) -> int:
+    """Prompts and answers of all calls. The trace's own cost leaves out what a prompt has in common with the call
+    before, which is in the lead's favour alone: single agents forget, so their prompts begin anew."""
+    return sum((call.prompt_tokens or 0) + (call.completion_tokens or 0) for call in trace.calls)
 
 
 def measured(trainer: Any, recipe: Any, tries: tuple[int, ...]) -> Record:
@@ -159,7 +166,7 @@ def tried(task: Any, trace: Any) -> Record:
     return {
         "right": right,
         "answer": answer_of(trace),
-        "tokens": trace.costs["tokens"],
+        "tokens": whole_tokens(trace),
         "path": seconds,
         "invalid": sum(event.status == "invalid" for event in trace.events),
         "notes": [*notes, [trace.events[-1].t, right]],

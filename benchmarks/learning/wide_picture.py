@@ -41,7 +41,7 @@ def front(every: Sequence[Point]) -> list[Point]:
 def notes(records: Sequence[dict[str, Any]], arm: str) -> list[tuple[float, float]]:
     """Mean over seeds of what stood in an arm's notes, by time; where a seed has ended its last share stays."""
     mine = [each["after"]["notes"] for each in records if each["arm"] == arm]
-    longest = max(mine, key=len, default=[])
+    longest: list[list[float]] = max(mine, key=len, default=[])
     return [
         (longest[k][0], sum(each[min(k, len(each) - 1)][1] for each in mine) / len(mine))
         for k in range(len(longest))
