@@ -19,8 +19,9 @@ test          seeds 0 to 4 in this order, all arms of a seed before the next, as
               processor allows that this was given; 64 instances of the test split each, sampled at temperature 1.
               Intervals are Student's 95 % over seeds, that is over training runs and instances, not over starts;
               differences and ratios are paired by seed
-metrics       success: share of right answers. tokens: whole prompts and answers of all calls of an episode. path: seconds of
-              the trace's critical path on the virtual clock (0.2 a call, 0.01 a token said, 0.1 a page, jitter 0.2)
+metrics       success: share of right answers. tokens: whole prompts and answers of all calls of an episode. path:
+              seconds of the trace's critical path on the virtual clock (0.2 a call, 0.01 a token said, 0.1 a page,
+              jitter 0.2)
 best of n     n tries side by side, the majority's answer (of equals the first); tokens add up, the path is the longest
               try's. Beside it the share in which any try was right: a bound that needs to know the answer
 same tokens   the single agents with as many tries as come nearest to the team's tokens; same path: what stands in their
@@ -230,6 +231,21 @@ def paired(mine: list[float], theirs: list[float], *, ratio: bool = False) -> st
     return f"{mean:+.3f}" + ("" if half is None else f" ± {half:.3f}")
 
 
+def guessing(records: list[Record]) -> tuple[str, list[float]]:
+    """What a guess gets in every seed's test: the commonest answer of training questions. Added after the tests ran."""
+    from baton.compose.stage_from_recipe import make_stage
+    from baton.learn.recipe import load
+
+    task = make_stage(load(ARMS["team"])).task
+    guess = Counter(task.instance(k, "train").gold for k in range(500)).most_common(1)[0][0]
+    num = len(records[0]["after"]["episodes"]) // max(TRIES)
+    shares = [
+        sum(task.instance(seed * 1_000_003 + n, "test").gold == guess for n in range(num)) / num
+        for seed in sorted({each["seed"] for each in records})
+    ]
+    return guess, shares
+
+
 def table(records: list[Record]) -> str:
     """Every arm and number of tries; the single agents at the team's tokens and path; the bar."""
     team = {key: of(records, "team", 1, key) for key in ("success", "tokens", "path")}
@@ -244,6 +260,8 @@ def table(records: list[Record]) -> str:
                 shown(of(records, arm, n, key), form) for key, form in (("tokens", ".0f"), ("path", ".2f"))
             ]
             rows.append((arm, str(n), shown(before) if n == 1 else "", *cells, *costs))
+    guess, shares = guessing(records)
+    rows.append((f"none, always {guess}", "", "", shown(shares), "", "", ""))
     first = markdown(
         (
             "arm",
@@ -300,7 +318,8 @@ def main() -> None:
     parser.add_argument("--draw", metavar="FILE.svg", type=Path, help="draw the pictures of the records kept")
     args = parser.parse_args()
     if args.draw:
-        draw(json.loads(KEPT.read_text("utf-8")), args.draw)
+        records = json.loads(KEPT.read_text("utf-8"))
+        draw(records, args.draw, guessing(records))
         return
     if not args.kept:
         found = jobs(2 if args.quick else args.seeds, args.quick)

@@ -48,8 +48,8 @@ def notes(records: Sequence[dict[str, Any]], arm: str) -> list[tuple[float, floa
     ]
 
 
-def draw(records: Sequence[dict[str, Any]], out: Path) -> None:
-    """Both as one SVG."""
+def draw(records: Sequence[dict[str, Any]], out: Path, guessed: tuple[str, Sequence[float]]) -> None:
+    """Both as one SVG, with what a guess gets."""
     wide, tall = _LEFT + 2 * _WIDTH + _GAP + 24, _TOP + _HEIGHT + 50
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {tall}" font-family="sans-serif" font-size="12">',
@@ -62,10 +62,14 @@ def draw(records: Sequence[dict[str, Any]], out: Path) -> None:
     seeds = len({each["seed"] for each in records})
     parts.append(
         f'<text x="{_LEFT}" y="38" fill="#555555">means of {seeds} seeds; the number: tries, the majority answers; '
-        "line: what nothing beats; dotted: a single agent's notes at that time</text>"
+        f"line: what nothing beats; dotted: a single agent's notes at that time; dashed: always {guessed[0]}</text>"
     )
     for number, (cost, title) in enumerate(_PANELS):
-        parts += _panel(records, cost, title, _LEFT + number * (_WIDTH + _GAP))
+        left = _LEFT + number * (_WIDTH + _GAP)
+        parts += _panel(records, cost, title, left)
+        y = _y(sum(guessed[1]) / len(guessed[1]))
+        ends = f'x1="{left}" y1="{y:.1f}" x2="{left + _WIDTH}" y2="{y:.1f}"'
+        parts.append(f'<line {ends} stroke="#333333" stroke-dasharray="7 4"/>')
     out.write_text("\n".join([*parts, "</svg>", ""]), "utf-8")
 
 
