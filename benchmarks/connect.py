@@ -2,7 +2,8 @@
 
 Files are made here, of the form that each system writes: one agent that answers and calls tools, most of a session's
 entries. An entry is what the system writes as one: a line, a span, a message. `json` only parses the same bytes, line
-by line. `--of` measures files that are there instead, all entries of them as they are. `--memory` reads sessions of so
+by line; the floor of an import into a folder parses them with msgspec and encodes the traces that came of them, made
+already. `--of` measures files that are there instead, all entries of them as they are. `--memory` reads sessions of so
 many megabytes, each in a process of its own, for their peaks of memory.
 """
 
@@ -18,16 +19,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from baton.connect.assemble import Assembler
-from baton.connect.import_report import ImportReport
-from baton.connect.importing import find_source, import_traces
+import msgspec
+
+from baton.connect.importing import import_traces
 from baton.connect.readers.otlp.json_spans import spans_of
 from baton.connect.readers.otlp.span import OtelSpan
 from baton.connect.writers.otlp import protobuf_request
+from baton.trace.formats.jsonl import encode_trace
 from contest import cpu
 from table import machine, print_table, row
 
@@ -220,14 +223,6 @@ def made(folder: Path, kind: str, entries: int, text: str) -> Path:
     return path
 
 
-def assembled(kind: str, place: Path) -> tuple[int, int]:
-    """Read and assemble; how many entries and events there were."""
-    assembler = Assembler(kind, ImportReport())
-    assembler.see(find_source(kind).read(place, assembler.report))
-    events = sum(len(trace.events) for trace in assembler.traces())
-    return assembler.report.entries, events
-
-
 def calls_of(run: Callable[[], Any]) -> int:
     """How many calls of Python functions and of built-in ones a run makes: a figure that no other load changes."""
     profile = cProfile.Profile()
@@ -236,41 +231,50 @@ def calls_of(run: Callable[[], Any]) -> int:
 
 
 def measured(kind: str, place: Path, runs: int, where: str) -> Iterator[tuple[str, ...]]:
-    """Reading and assembling, the same with writing, and parsing alone."""
+    """Importing into memory and into a folder, parsing alone, and the floor: parsing, and the same traces encoded."""
     source = kind.partition(" ")[0]
     files = [place] if place.is_file() else sorted(path for path in place.rglob("*") if path.is_file())
     size = sum(path.stat().st_size for path in files)
-    entries, events = assembled(source, place)
+    imported = import_traces(place, source=source)
+    entries, events, traces = imported.report.entries, imported.events, imported.traces
     assert events >= entries // 3 or not place.is_file(), f"{kind}: {events} events of {entries} entries"
 
     def read() -> None:
-        assembled(source, place)
+        import_traces(place, source=source)
 
     def written() -> None:
         with tempfile.TemporaryDirectory() as out:
             import_traces(place, source=source, out=out)
 
-    def parsed() -> None:
+    def parsed(decode: Callable[[bytes], Any]) -> None:
         for path in files:
             with path.open("rb") as file:
                 for line in file:
                     with suppress(ValueError):  # what is no JSON
-                        json.loads(line)
+                        decode(line)
 
-    ours, with_files, theirs = cpu(runs, lambda: read, lambda: written, lambda: parsed)
+    def floor() -> None:
+        parsed(msgspec.json.Decoder().decode)
+        for trace in traces:
+            for _ in encode_trace(trace):
+                pass
+
+    ours, with_files, theirs, least = cpu(
+        runs, lambda: read, lambda: written, lambda: partial(parsed, json.loads), lambda: floor
+    )
     is_json = "protobuf" not in kind
     what = f"{kind}: {entries:,} entries of {size / entries:,.0f} B"
     calls = calls_of(read) / entries
-    for how, seconds, more in (
-        ("read and assembled", ours, f", {calls:.0f} calls an entry"),
-        ("imported into a folder", with_files, ""),
+    for how, seconds, more, against, other in (
+        ("read and assembled", ours, f", {calls:.0f} calls an entry", "json, parsed alone", theirs),
+        ("imported into a folder", with_files, "", "msgspec parses, the same traces are encoded", least),
     ):
         yield row(
             f"{what}, {how}",
             f"{entries / seconds:,.0f} entries/s, {size / seconds / 1e6:,.1f} MB/s{more}",
-            "json, parsed alone" if is_json else "",
-            f"{entries / theirs:,.0f} entries/s, {size / theirs / 1e6:,.1f} MB/s" if is_json else "",
-            theirs / seconds if is_json else None,
+            against if is_json else "",
+            f"{entries / other:,.0f} entries/s, {size / other / 1e6:,.1f} MB/s" if is_json else "",
+            other / seconds if is_json else None,
             where,
         )
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext
 from pathlib import Path
 from shlex import quote
 
-import msgspec
 from msgspec import Struct
 
 from baton import registry
@@ -23,10 +22,9 @@ from baton.connect.assembly.contents import Contents
 from baton.connect.import_report import UNREADABLE, ImportReport
 from baton.connect.redaction import Redaction
 from baton.connect.source import Source
+from baton.connect.trace_folder import TraceFolder, write_report
 from baton.errors import BatonError, UsageError
 from baton.trace.formats.decoding import no_collection
-from baton.trace.formats.durable import atomic_file, clear_folder, sync_directory
-from baton.trace.formats.jsonl import encode_trace
 from baton.trace.formats.recognition import IMPORTED
 from baton.trace.trace import Trace
 
@@ -100,11 +98,44 @@ class Importing:
         found = found_in(self.places, report, self._source, empty=live)
         contents = Contents(report, redact=self._redact, keep_payloads=self._payloads)
         traces: list[Trace] = []
-        files: dict[Path, bool] = {}
         unread: list[BatonError | OSError] = []
         events = 0
-        if self.out is not None:
-            clear_folder(self.out, ".jsonl")
+        files: dict[Path, bool] = {}
+        with nullcontext() if self.out is None else TraceFolder(self.out) as folder:
+            for trace in self._traces(found, contents, unread, live=live):
+                events += len(trace.events)
+                if folder is None:
+                    traces.append(trace)
+                else:
+                    folder.put(trace)
+        if folder is not None:
+            files = folder.files
+        if unread and not events:
+            raise unread[0]
+        if self._redact is not None:
+            redact = self._redact
+            report.clean(lambda words: redact(words, ImportReport()))
+        if self.out is not None and (files or live):  # what is followed can be watched from the start
+            write_report(self.out, report)
+        return Imported(
+            report=report,
+            traces=tuple(traces),
+            files=tuple(files),
+            changed=sum(files.values()),
+            events=events,
+            kinds=tuple(dict.fromkeys(source.kind for source, _ in found)),
+        )
+
+    def _traces(
+        self,
+        found: list[tuple[Source, Path]],
+        contents: Contents,
+        unread: list[BatonError | OSError],
+        *,
+        live: bool,
+    ) -> Iterator[Trace]:
+        """One kind after the other. What could not be read goes to `unread`."""
+        report = self.report
         for source, places in _by_source(found):
             assembler = Assembler(source.kind, report, contents, live=live)
             for place in places:
@@ -120,31 +151,7 @@ class Importing:
                 except (BatonError, OSError) as error:  # one of many costs no other
                     unread.append(error)
                     report.skip(UNREADABLE, str(error))
-            for trace in assembler.traces():
-                events += len(trace.events)
-                if self.out is None:
-                    traces.append(trace)
-                else:
-                    path = self.out / f"{trace.trace_id}.jsonl"
-                    files[path] = write_if_other(path, trace, alone=False)
-        if unread and not events:
-            raise unread[0]
-        if self._redact is not None:
-            redact = self._redact
-            report.clean(lambda words: redact(words, ImportReport()))
-        if self.out is not None and any(files.values()):
-            with suppress(OSError):  # not every file system can
-                sync_directory(self.out)
-        if self.out is not None and (files or live):  # what is followed can be watched from the start
-            write_report(self.out, report)
-        return Imported(
-            report=report,
-            traces=tuple(traces),
-            files=tuple(files),
-            changed=sum(files.values()),
-            events=events,
-            kinds=tuple(dict.fromkeys(source.kind for source, _ in found)),
-        )
+            yield from assembler.traces()
 
     def stamp(self) -> str:
         """Changes when a file does that is read."""
@@ -311,32 +318,6 @@ def _files(folder: Path) -> Iterator[Path]:
             return
         if path.is_file():
             yield path
-
-
-def write_if_other(path: Path, trace: Trace, *, alone: bool = True) -> bool:
-    """Whether the file was other than the trace: then it is the trace now. `alone` as in `atomic_file`."""
-    if _holds(path, encode_trace(trace)):
-        return False
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path, alone=alone) as file:
-        file.writelines(encode_trace(trace))
-    return True
-
-
-def _holds(path: Path, chunks: Iterable[bytes]) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return all(file.read(len(chunk)) == chunk for chunk in chunks) and not file.read(1)
-
-
-def write_report(out: Path, report: ImportReport) -> None:
-    told = msgspec.json.format(msgspec.json.encode(report.as_dict(), order="deterministic"), indent=2) + b"\n"
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / IMPORTED
-    if not path.is_file() or path.read_bytes() != told:
-        with atomic_file(path) as file:
-            file.write(told)
 
 
 def follow(

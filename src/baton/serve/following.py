@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baton.connect.importing import write_if_other
+from baton.connect.trace_folder import write_if_other
 from baton.errors import BatonError
 from baton.serve.journal import SUFFIX, KeptSession, read_session, sessions_in
 from baton.serve.session_trace import session_trace

@@ -131,9 +131,15 @@ _PREFIX = "b2:"
 _COMPRESS_FROM_BYTES = 128  # below this zlib's header eats the gain
 
 
+_EMPTY = blake2b(digest_size=20)
+"""Of nothing yet: to copy it takes half as long as to make one."""
+
+
 def content_address(content: bytes) -> str:
     """`b2:` and 40 hex digits: BLAKE2b of the uncompressed bytes."""
-    return _PREFIX + blake2b(content, digest_size=20).hexdigest()
+    digest = _EMPTY.copy()
+    digest.update(content)
+    return _PREFIX + digest.hexdigest()
 
 
 def is_content_address(ref: str) -> bool:

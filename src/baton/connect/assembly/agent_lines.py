@@ -10,7 +10,8 @@ thing must be told before another, `told_order` says which.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from operator import attrgetter
+from operator import attrgetter, lt
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -19,6 +20,7 @@ from baton.connect.assembly.people import NO_SPAWN, Person
 from baton.connect.import_report import ImportReport
 from baton.connect.seen import Link, SeenEvent
 from baton.trace.graph.lineage import NO_EFFECT
+from baton.trace.vocabulary import EventType
 
 NO_CALL = "a tool's result is there and its call is not"
 OPEN_CALL = "a result names no call: the latest open call of its tool"
@@ -94,14 +96,12 @@ class AgentLines:
 
     def say(self) -> None:
         """Find which event each call said first."""
-        first: dict[str, int] = {}
+        first: dict[str | None, int] = {}
         calls = list(map(_CALL, self.events))
-        for places in self.of.values():
-            for place in places:
-                call = calls[place]
-                if call is not None and call not in first:
-                    first[call] = place
-        self.first_of_call = first
+        for places in reversed(self.of.values()):  # from the back, so that the first is what stays
+            back = places[::-1]
+            first.update(zip(map(calls.__getitem__, back), back, strict=True))
+        self.first_of_call = {call: place for call, place in first.items() if call is not None}
 
     def _carry_calls(self) -> None:
         """A call that led to no event gets one of its own, so that its tokens are charged."""
@@ -181,22 +181,24 @@ class AgentLines:
     def _put_in_order(self) -> None:
         events = self.events
         of: dict[str, list[int]] = {}
+        before, own = None, list[int]()
         for place, agent in enumerate(map(_AGENT, events)):
-            if agent in of:
-                of[agent].append(place)
-            else:
-                of[agent] = [place]
+            if agent is not before:
+                before, own = agent, of.setdefault(agent, [])
+            own.append(place)
         if len(of) > 1:  # agents by the least key of theirs
             agents = {self._first_told(places): agent for agent, places in of.items()}
             of = {agents[place]: of[agents[place]] for place in self.told_order(agents)}
         self.of = of
         for places in of.values():
-            keyed = [
-                (event.order, -1.0 if event.t is None else event.t, event.key, place)
-                for event, place in zip([events[place] for place in places], places, strict=True)
-            ]
-            keyed.sort()
-            places[:] = [each[3] for each in keyed]
+            orders = [events[place].order for place in places]
+            if not all(map(lt, orders, orders[1:])):
+                keyed = [
+                    (event.order, -1.0 if event.t is None else event.t, event.key, place)
+                    for event, place in zip([events[place] for place in places], places, strict=True)
+                ]
+                keyed.sort()
+                places[:] = [each[3] for each in keyed]
             # Whom an agent made stands before its last word, however late they were first seen.
             last = len(places)
             while (
@@ -209,13 +211,28 @@ class AgentLines:
     def _find_answers(self) -> None:
         """Join every tool's result to its call."""
         events, types = self.events, list(map(_TYPE, self.events))
-        named = {
-            place: self._call_of(events[place]) for place, type_ in enumerate(types) if type_ == "tool_result"
-        }
-        if not named:
-            return
-        answered: set[int] = set()
+        named: dict[int, int | None] = {}
+        answers: dict[int, int] = {}
+        plain = True  # every result names its call, and by the same tool
+        for place, type_ in enumerate(types):
+            if type_ == "tool_result":
+                result = events[place]
+                call = named[place] = self._call_of(result)
+                if call is None or _is_misnamed(result, events[call]):
+                    plain = False
+                elif events[call].agent == result.agent:
+                    answers[place] = call
         taken = set(named.values())  # no result that names none gets one of these
+        if plain and len(taken) == len(named):
+            self.answers, self.answered_by = answers, cast(dict[int, int], named)
+        else:
+            self._join_answers(types, named, taken)
+
+    def _join_answers(
+        self, types: list[EventType], named: dict[int, int | None], taken: set[int | None]
+    ) -> None:
+        """Where some results name no call, or one that another names, or another tool."""
+        events, answered = self.events, set[int]()
         for agent in sorted(self.of):
             open_calls: dict[int, str | None] = {}
             line: list[int] = []
@@ -249,11 +266,10 @@ class AgentLines:
     def _go_by_call(self, result: int, call: int) -> None:
         """A result is of the tool that was called, whatever it calls it."""
         self.answered_by[result] = call
-        own, called = self.events[result], self.events[call].tool
-        if own.tool is None or called is None or own.tool == called:
-            return
-        self.report.mend("a result names another tool than its call: it goes by the call", own.at)
-        self.events[result] = replace(own, tool=called)
+        own, called = self.events[result], self.events[call]
+        if _is_misnamed(own, called):
+            self.report.mend("a result names another tool than its call: it goes by the call", own.at)
+            self.events[result] = replace(own, tool=called.tool)
 
     def _call_of(self, result: SeenEvent) -> int | None:
         for link in result.after:
@@ -281,6 +297,10 @@ class AgentLines:
         self.events[place] = replace(result, after=(*result.after, Link(key, "tool_dependency", NO_CALL)))
         line.append(call)
         return call
+
+
+def _is_misnamed(result: SeenEvent, call: SeenEvent) -> bool:
+    return result.tool is not None and call.tool is not None and result.tool != call.tool
 
 
 def _makes_somebody(event: SeenEvent) -> bool:

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import force_setattr
 
 from baton.connect.assembly.agent_lines import AgentLines
 from baton.connect.assembly.causal import TIMED, Order
@@ -201,7 +201,9 @@ class Built:
             more["type"] = type_
             if type_ != seen.type:
                 event.extra["source_type"] = seen.type
-        return replace(event, **more)
+        for name, value in more.items():  # nobody else has it yet, and to make it twice takes longer
+            force_setattr(event, name, value)
+        return event
 
     def _reason(self, why: str) -> str | None:
         self.report.infer(why)
@@ -210,6 +212,7 @@ class Built:
     def _edges(self) -> tuple[Edge, ...]:
         """An edge is as sure as both its ends."""
         events, seqs, ids = self.lines.events, self.seqs, self.ids
+        whys = {place: event.why for place, event in enumerate(events) if event.why is not None}
         made: list[Edge] = []
         for dst, ties in zip(
             self.order.places, map(self.order.into.__getitem__, self.order.places), strict=True
@@ -220,7 +223,7 @@ class Built:
                 ties.sort(key=lambda tie: (tie.type != "temporal", seqs[tie.src]))
             for tie in ties:
                 src = tie.src
-                why = tie.why or events[dst].why or events[src].why
+                why = tie.why or (whys.get(dst) or whys.get(src) if whys else None)
                 if why is None:
                     made.append(Edge(ids[src], ids[dst], tie.type))
                 else:

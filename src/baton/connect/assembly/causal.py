@@ -6,7 +6,7 @@ Clocks of different machines disagree, so dependencies come first and times foll
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from operator import attrgetter
+from operator import attrgetter, le
 
 from baton.connect.assembly.agent_lines import AgentLines
 from baton.connect.assembly.links import RECEIVED, Tie
@@ -31,9 +31,9 @@ class Order:
             e.duration_s is not None for e in lines.events
         )
         """Whether the source says of anything when it was."""
-        self.ranks = self._rank()
+        self.ranks, self.places = self._rank()
         self.ties = ties
-        self.places = self._sorted()
+        self._sort()
         self.into = self._into()
         self.seconds = self._moved_times()
         self.took: dict[int, float] = {}
@@ -51,10 +51,18 @@ class Order:
                 times[place] = t
         return times
 
-    def _rank(self) -> list[int]:
-        """Events by time, as far as each agent's own line allows; last of all, what ends an agent's work."""
+    def _rank(self) -> tuple[list[int], list[int]]:
+        """Events by time, as far as each agent's own line allows; last of all, what ends an agent's work.
+
+        Place -> rank, and rank -> place.
+        """
         keyed: list[tuple[float, tuple[float, ...], str, int, int]] = []
         events, times = self.lines.events, self.times
+        if len(self.lines.of) == 1:
+            (places,) = self.lines.of.values()
+            orders = [events[place].order for place in places]
+            if all(map(le, orders, orders[1:])):  # nothing beside the line to set it against
+                return _ranked(places)
         for agent, places in self.lines.of.items():
             latest = 0.0
             for position, place in enumerate(places):
@@ -65,26 +73,19 @@ class Order:
             if places and events[places[-1]].decision == "stop":
                 keyed[-1] = (_INFINITY, *keyed[-1][1:])
         keyed.sort()
-        ranks = [0] * len(events)
-        for rank, each in enumerate(keyed):
-            ranks[each[4]] = rank
-        return ranks
+        return _ranked([each[4] for each in keyed])
 
-    def _sorted(self) -> list[int]:
+    def _sort(self) -> None:
+        """Put what depends on something behind it, where time alone does not."""
         ranks = self.ranks
         for tie in self.ties:
             if ranks[tie.src] >= ranks[tie.dst]:
                 break
         else:
-            places = [0] * len(ranks)
-            for place, rank in enumerate(ranks):
-                places[rank] = place
-            return places
-        while True:
-            order = self._kahn()
-            if len(order) == len(ranks):
-                return order
+            return
+        while len(order := self._kahn()) < len(ranks):
             self._cut(set(range(len(ranks))).difference(order))
+        self.places = order
 
     def _into(self) -> list[list[Tie] | None]:
         """Place -> what it depends on."""
@@ -188,3 +189,10 @@ class Order:
                 began = max([ends[tie.src] for tie in ties])
                 seconds[place] = began
                 self.took[place] = int((ends[place] - began) * 1e6 + 0.5) / 1e6
+
+
+def _ranked(places: list[int]) -> tuple[list[int], list[int]]:
+    ranks = [0] * len(places)
+    for rank, place in enumerate(places):
+        ranks[place] = rank
+    return ranks, places

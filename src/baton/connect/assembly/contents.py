@@ -9,6 +9,8 @@ import math
 import zlib
 from typing import Any, Protocol
 
+import msgspec
+
 from baton.connect.import_report import ImportReport
 from baton.trace.records import Payload, content_address
 
@@ -17,6 +19,8 @@ _PACK_LEVEL = 1
 _DEEPEST = 24
 _MAX_INT = 2**63 - 1
 _LONGEST_NAME = 200
+_JSON = msgspec.json.Encoder()
+_JSON_TYPE = "application/json"
 
 
 class Redactor(Protocol):
@@ -65,6 +69,18 @@ class Contents:
             raw = text.encode()
         except UnicodeEncodeError:  # half of a pair
             raw = text.encode("utf-8", "surrogatepass")
+        self._latest = text
+        self._address = ref = self._kept(raw, media_type)
+        return ref
+
+    def json(self, value: Any) -> str | None:
+        """The address of a value as JSON."""
+        raw = _JSON.encode(value)
+        if self._redact is not None:
+            return self.payload(raw.decode(), _JSON_TYPE)
+        return self._kept(raw, _JSON_TYPE)
+
+    def _kept(self, raw: bytes, media_type: str) -> str:
         ref = content_address(raw)
         if ref not in self.payloads:
             size = len(raw)
@@ -73,7 +89,6 @@ class Contents:
                 if size < _PACK_FROM_BYTES and self.keep_payloads
                 else self._packed(ref, raw, media_type)
             )
-        self._latest, self._address = text, ref
         return ref
 
     def _packed(self, ref: str, raw: bytes, media_type: str) -> Payload:

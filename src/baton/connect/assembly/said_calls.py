@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr
 
 from baton.connect.assembly.agent_lines import AgentLines
 from baton.connect.assembly.causal import Order
 from baton.connect.assembly.contents import Contents
-from baton.connect.assembly.gathering import micro, seconds_of
+from baton.connect.assembly.gathering import seconds_of
 from baton.connect.seen import SeenCall
 from baton.trace.log import common_prefix
 from baton.trace.records import Call, Floats, Ints, Sampling
@@ -51,38 +50,43 @@ class CallRecords:
 
     def _all(self, order: Order) -> tuple[Call, ...]:
         lines, contents, zero, by_key = self._lines, self._contents, self._zero, self.by_key
-        said = {place: key for key, place in lines.first_of_call.items()}
+        people, first, payload = lines.people, lines.first_of_call, contents.payload
+        said = {place: key for key, place in first.items()}
         keys = [said[place] for place in order.places if place in said]
         self._number = {key: number for number, key in enumerate(keys)}
         latest: dict[str, JoinedCall] = {}  # agent -> its last call
         records: list[Call] = []
         for number, key in enumerate(keys, 1):
             seen = lines.calls.pop(key)  # its words are let go of as they are kept
-            person, id_, t = lines.people[seen.agent], f"c{number}", seen.t
-            duration, asked, answered = seen.duration_s, seen.prompt_tokens, seen.completion_tokens
+            agent, t, duration = seen.agent, seen.t, seen.duration_s
+            person, id_ = people[agent], f"c{number}"
+            asked, answered = seen.prompt_tokens, seen.completion_tokens
             if duration is not None:
                 duration = seconds_of(duration, lines.report, seen.at)
             if asked is not None and (type(asked) is not int or not 0 <= asked < _MOST_TOKENS):
                 asked = self._count(asked, seen.at)
             if answered is not None and (type(answered) is not int or not 0 <= answered < _MOST_TOKENS):
                 answered = self._count(answered, seen.at)
-            more, context = self._rest(seen, latest.get(seen.agent))
+            more, context = self._rest(seen, latest.get(agent))
             record = Call(
                 id=id_, agent=person.id, role=person.role, policy=contents.name(seen.policy),
-                completion_ref=contents.payload(seen.completion), prompt_tokens=asked, completion_tokens=answered,
-                t=None if t is None else micro(t - zero) if t > zero else 0.0, duration_s=duration,
+                completion_ref=payload(seen.completion), prompt_tokens=asked, completion_tokens=answered,
+                t=None if t is None else int((t - zero) * 1e6 + 0.5) / 1e6 if t > zero else 0.0, duration_s=duration,
             )  # fmt: skip
-            records.append(replace(record, **more) if more else record)
+            for name, value in more.items():  # nobody else has it yet, and to make it twice takes longer
+                force_setattr(record, name, value)
+            records.append(record)
             tokens = answered if asked is None else asked if answered is None else asked + answered
-            latest[seen.agent] = by_key[key] = JoinedCall(
-                id_, lines.first_of_call[key], tokens, duration, seen.status, seen.extra,
+            latest[agent] = by_key[key] = JoinedCall(
+                id_, first[key], tokens, duration, seen.status, seen.extra,
                 more.get("prompt_ids") is not None, context,
             )  # fmt: skip
         return tuple(records)
 
     def _rest(self, seen: SeenCall, before: JoinedCall | None) -> tuple[dict[str, Any], Ints | None]:
         """What few calls have, by field; and prompt and completion where they were recorded."""
-        contents, more = self._contents, dict[str, Any]()
+        contents = self._contents
+        more: dict[str, Any] = {}
         parent = None if seen.parent is None else self._parent(seen)
         if parent is not None:
             more["parent"] = parent.id
@@ -147,8 +151,9 @@ class CallRecords:
 
     def _prompt(self, prompt: tuple[tuple[str, str], ...]) -> str | None:
         clean = self._contents.text
-        messages = [{"speaker": clean(speaker), "text": clean(text)} for speaker, text in prompt]
-        return self._contents.payload(msgspec.json.encode(messages).decode(), "application/json")
+        return self._contents.json(
+            [{"speaker": clean(speaker), "text": clean(text)} for speaker, text in prompt]
+        )
 
     def _numbers(self, kind: type[A], values: Any, at: str) -> A | None:
         if not self._contents.keep_ids:

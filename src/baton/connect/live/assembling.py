@@ -10,9 +10,9 @@ from pathlib import Path
 
 from baton.connect.assemble import Assembler
 from baton.connect.import_report import ImportReport
-from baton.connect.importing import write_if_other, write_report
 from baton.connect.readers.seen_journal import decoded, read_journal
 from baton.connect.seen import Seen, SeenSession
+from baton.connect.trace_folder import write_if_other, write_report
 
 
 class Assembling:

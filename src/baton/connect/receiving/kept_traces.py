@@ -15,13 +15,13 @@ from pathlib import Path
 
 from baton.connect.assemble import Assembler
 from baton.connect.import_report import ImportReport
-from baton.connect.importing import write_if_other, write_report
 from baton.connect.readers.otlp.files import read_spans
 from baton.connect.readers.otlp.reader import Traces
 from baton.connect.readers.otlp.span import LogRecord, OtelSpan
 from baton.connect.readers.otlp.telling import sightings_of
 from baton.connect.receiving.kept_content import KeptContent
 from baton.connect.receiving.request_journal import RequestJournal
+from baton.connect.trace_folder import write_if_other, write_report
 from baton.trace.formats.durable import Lock
 
 _EVERY_S = 0.5

@@ -13,6 +13,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -120,6 +121,7 @@ def sync_directory(path: Path) -> None:
     sync_file(path)
 
 
+_READING_UMASK = threading.Lock()
 _STALE_SECONDS = 3600.0  # where files cannot be locked, younger ones may be another's, still at work
 
 
@@ -240,7 +242,8 @@ def atomic_file(path: str | os.PathLike[str], *, alone: bool = True) -> Iterator
 
 
 def _umask() -> int:
-    # The only way to read it is to set it.
-    mask = os.umask(0o077)
-    os.umask(mask)
+    # The only way to read it is to set it; two at once would set it to what the other had set.
+    with _READING_UMASK:
+        mask = os.umask(0o077)
+        os.umask(mask)
     return mask

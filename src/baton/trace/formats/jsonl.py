@@ -316,13 +316,17 @@ def encode_records(records: Iterable[Record]) -> Iterator[bytes]:
     left = iter(records)
     while batch := list(islice(left, _BATCH)):
         lines = b""
-        if not any(type(each) is Payload and each.data and len(each.data) > _LARGE for each in batch):
+        if Payload not in map(type, batch) or not any(map(_is_large, batch)):
             with suppress(TypeError, ValueError, RecursionError):
                 lines = _ENCODER.encode_lines(batch)
         if lines and b"null" not in lines and len(lines) < MAX_LINE_BYTES:
             yield lines
         else:  # what is large, or may have to be refused, goes by itself
             yield from map(encode_record, batch)
+
+
+def _is_large(record: Record) -> bool:
+    return type(record) is Payload and record.data is not None and len(record.data) > _LARGE
 
 
 def encode_trace(trace: Trace) -> Iterator[bytes]:

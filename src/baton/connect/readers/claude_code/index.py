@@ -220,12 +220,12 @@ class Indexer:
                 else:
                     notes[kind or "None"] += 1
                 if len(found) == _BATCH and not chain.late and not _inline(found):
-                    self._place(found, chain, where)  # while they are at hand
+                    self._place(found, chain, where, set())  # while they are at hand
                     found.clear()
         self.report.read(read)
         self._left_out(notes)
         chain.settle()
-        self._place(found, chain, where)
+        self._place(found, chain, where, _inline(found))
         self._keep_echoes(echoes, chain, where)
 
     def _keep_echoes(
@@ -308,10 +308,10 @@ class Indexer:
         found: list[_Found],
         chain: EntryChain,
         where: tuple[int, str | None, str, bool],
+        inline: set[str],
     ) -> None:
         file, file_agent, file_session, forced = where
         sides: dict[str, str] = {}
-        inline = _inline(found)
         settled, key, version = chain.settled, None, None
         for one in found:
             head = one.head

@@ -57,24 +57,28 @@ class Line(Struct, gc=False):
     instructions: Raw = Raw(b"")
 
 
+NOTHING = Raw(b"")
+"""Stands where a field is not there, and nowhere else."""
+
+
 class CodexItem(Struct, gc=False):
     """What a payload says."""
 
     type: str | None = None
     id: str | None = None
     role: str | None = None
-    content: Raw = Raw(b"")
+    content: Raw = NOTHING
     name: str | None = None
-    arguments: Raw = Raw(b"")
-    input: Raw = Raw(b"")
-    action: Raw = Raw(b"")
+    arguments: Raw = NOTHING
+    input: Raw = NOTHING
+    action: Raw = NOTHING
     call_id: str | None = None
-    output: Raw = Raw(b"")
-    status: Raw = Raw(b"")
-    tools: Raw = Raw(b"")
+    output: Raw = NOTHING
+    status: Raw = NOTHING
+    tools: Raw = NOTHING
     author: str | None = None
     recipient: str | None = None
-    message: Raw = Raw(b"")
+    message: Raw = NOTHING
     info: TokenInfo | None = None
     usage: CodexUsage | None = None
     response_id: str | None = None
@@ -86,7 +90,7 @@ class CodexItem(Struct, gc=False):
     new_thread_id: str | None = None
     agent_thread_id: str | None = None
     event_id: str | None = None
-    kind: Raw = Raw(b"")
+    kind: Raw = NOTHING
 
 
 class RolloutPayloadHead(Struct, gc=False):
@@ -215,6 +219,8 @@ def decoded(decoder: msgspec.json.Decoder[T], raw: bytes | str | Raw) -> T | Non
 
 def text_of(raw: Raw | bytes) -> str:
     """Words: a string, the texts of parts, or the JSON that it is."""
+    if raw is NOTHING:
+        return ""
     content = bytes(raw)
     if not content or content == b"null":
         return ""

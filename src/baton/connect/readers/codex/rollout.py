@@ -13,7 +13,7 @@ import re
 import tempfile
 from codecs import BOM_UTF8
 from collections.abc import Iterator
-from itertools import pairwise
+from operator import attrgetter, gt
 from pathlib import Path
 from typing import IO
 
@@ -44,6 +44,7 @@ from baton.connect.readers.zstd import unpacked_pieces
 
 _LAST = 1 << 53  # past it, a number is none that a clock or a counter gave
 _ID = re.compile(r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
+_KEY = attrgetter("key")
 _V7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-")
 ITEM_TYPES = frozenset({
     "message", "reasoning", "function_call", "function_call_output", "custom_tool_call",
@@ -59,6 +60,8 @@ _OF_OTHERS = frozenset({
     "collab_agent_spawn_end", "sub_agent_activity",
 })  # fmt: skip
 _RANK = {"session_meta": 0.0, "turn_context": 1.0, "response_item": 2.0, "token_usage_record": 3.0}
+_UNNUMBERED = {kind: (-1.0, rank) for kind, rank in _RANK.items()}
+_OTHER = (-1.0, 2.0)
 _LOOKS = 20  # lines in which a file must show what it is
 _BURST_S = 0.005  # a copied history is written at once
 
@@ -108,7 +111,7 @@ class Pages:
     """The bytes of a file; a packed one is unpacked into a file without a name first."""
 
     def __init__(self, path: Path) -> None:
-        self._file: IO[bytes] = path.open("rb")
+        self._file: IO[bytes] = path.open("rb", buffering=1 << 16)
         if path.suffix == ".zst":
             plain = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the pages
             try:
@@ -125,12 +128,15 @@ class Pages:
             self.content = None
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        if self.content is not None:
-            start = len(BOM_UTF8) if self.content[: len(BOM_UTF8)] == BOM_UTF8 else 0
-            self.content.seek(start)
-            for line in iter(self.content.readline, b""):
-                yield start, line
-                start += len(line)
+        size = 0 if self.content is None else len(self.content)
+        self._file.seek(0)
+        start = len(BOM_UTF8) if self._file.read(len(BOM_UTF8)) == BOM_UTF8 else 0
+        self._file.seek(start)
+        for line in self._file:
+            if start >= size:  # it has grown since
+                return
+            yield start, line
+            start += len(line)
 
     def at(self, place: CodexPlace) -> bytes:
         assert self.content is not None
@@ -215,11 +221,11 @@ def looked_at(path: Path, pages: Pages, report: ImportReport) -> Rollout | None:
         if seen.before(head, line):
             report.join("an entry that is there twice")
             continue
-        place = CodexPlace(_key(head), seconds(head.timestamp), start, start + len(line), number)
-        if kind != "turn_context":
-            place.looks = _of_others(item.type, item.name)
-        place.told = (kind, item)
-        places.append(place)
+        looks = None
+        if item.type in _OF_OTHERS and kind != "turn_context":
+            looks = _of_others(item.type, item.name)
+        when, end = seconds(head.timestamp), start + len(line)
+        places.append(CodexPlace(_key(head), when, start, end, number, False, looks, (kind, item)))
     report.read(read)
     if not rollout.places:
         return None
@@ -266,7 +272,7 @@ def _look_closer(
 def _key(head: Line | RolloutLine) -> tuple[float, float]:
     if head.ordinal is not None and abs(head.ordinal) < _LAST:
         return (float(head.ordinal), 0.0)
-    return (-1.0, _RANK.get(head.type or "", 2.0))
+    return _UNNUMBERED.get(head.type or "", _OTHER)
 
 
 def _looks(head: Line, payload: bytes | msgspec.Raw) -> str | None:
@@ -305,10 +311,11 @@ def _take(rollout: Rollout, metas: list[SessionMeta]) -> bool:
 
 def _order(rollout: Rollout) -> None:
     """Lines without a number stand before those with one: an older version wrote them."""
-    numbered = sorted((place for place in rollout.places if place.key[0] >= 0), key=lambda place: place.key)
-    rest = [place for place in rollout.places if place.key[0] < 0]
+    numbered = [place for place in rollout.places if place.key[0] >= 0]
+    numbered.sort(key=_KEY)
+    rest = [place for place in rollout.places if place.key[0] < 0] if numbered else rollout.places
     times = [place.t for place in rest if place.t is not None]
-    if any(after < before for before, after in pairwise(times)):
+    if any(map(gt, times, times[1:])):
         rest.sort(key=lambda place: (place.t or 0.0, place.key[1], place.end - place.start))
     rollout.places = rest + numbered
 

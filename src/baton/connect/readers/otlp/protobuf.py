@@ -187,6 +187,8 @@ def _attributes(data: bytes, wanted: int) -> dict[str, Any]:
 
 
 def _key_value(data: bytes, depth: int = 0) -> tuple[str, Any]:
+    if (said := _key_and_text(data)) is not None:
+        return said
     key, found = "", None
     for number, value in _fields(data):
         if number == 1:
@@ -194,6 +196,22 @@ def _key_value(data: bytes, depth: int = 0) -> tuple[str, Any]:
         elif number == 2:
             found = _any_value(_checked(value, "value"), depth)
     return key, found
+
+
+def _key_and_text(data: bytes) -> tuple[str, str] | None:
+    """A short key with a text behind it, as most attributes are, in one look; None: it is written otherwise."""
+    end = len(data)
+    if end < 2 or data[0] != 0x0A or (middle := 2 + data[1]) > min(end - 4, 0x81) or data[middle] != 0x12:
+        return None
+    size, start = data[middle + 1], middle + 2
+    if size >= 0x80:
+        size, start = _varint(data, middle + 1)
+    if start + size != end or size < 2 or data[start] != 0x0A:
+        return None
+    size, begin = data[start + 1], start + 2
+    if size >= 0x80:
+        size, begin = _varint(data, start + 1)
+    return (_text(data[2:middle]), _text(data[begin:])) if begin + size == end else None
 
 
 def _any_value(data: bytes, depth: int) -> Any:
