@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -164,6 +165,35 @@ def test_a_server_that_is_gone_is_one_line(
             trainer.close()
     assert "\n" not in str(told.value)
     assert "127.0.0.1" in str(told.value)
+
+
+def test_a_server_that_cannot_be_started_again_is_one_line_and_not_tried_for_ever(
+    monkeypatch: pytest.MonkeyPatch, threads: Callable[..., list[ThreadSeats]]
+) -> None:
+    threads()
+    tries: list[float] = []
+
+    def start_again() -> bool:
+        if not servers[0].closed:
+            return False
+        tries.append(time.monotonic())
+        raise UsageError("the port is taken.")
+
+    with serving(monkeypatch) as servers:
+        trainer = make_trainer(recipe(scale__rollout_workers=2))
+        try:
+            trainer.step()
+            host: Any = trainer.policies["main"].engine.host  # type: ignore[attr-defined]
+            host._start_again = start_again
+            servers[0].token_seconds = 0.02
+            threading.Timer(0.2, servers[0].die).start()
+            with pytest.raises(BatonError, match="the port is taken") as told:
+                _ = [trainer.step() for _ in range(2)]
+            time.sleep(1.5)
+        finally:
+            trainer.close()
+    assert "\n" not in str(told.value)
+    assert len(tries) <= 2
 
 
 @pytest.mark.parametrize(

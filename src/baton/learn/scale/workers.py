@@ -388,8 +388,8 @@ class Workers:
         self._steps = {}
         self._waiting = []
 
-    def mend(self) -> None:
-        """Start servers of our own again that died; where that fails nothing more can be played."""
+    def mend(self) -> bool:
+        """Start servers of our own again that died; False: that failed, and nothing more can be played."""
         from baton.learn.scale.workers_served import mend_servers
 
         try:
@@ -397,6 +397,8 @@ class Workers:
         except BatonError as error:
             with self._lock:
                 self._fail(error)
+            return False
+        return True
 
     def look(self) -> None:
         """End workers that hang: those that are busy, or being made, and have not got on for too long."""
@@ -425,7 +427,8 @@ def _mend(workers: weakref.ref[Workers], closed: threading.Event) -> None:
     while not closed.wait(_GLANCE_SECONDS):
         if (found := workers()) is None:
             return
-        found.mend()
+        if not found.mend():
+            return
         del found
 
 
