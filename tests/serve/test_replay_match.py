@@ -335,6 +335,16 @@ def test_a_note_that_comes_after_the_last_answer() -> None:
         assert compare_output(run, end, found).how == same, printed
 
 
+def test_an_output_of_which_no_more_is_kept_is_not_called_identical() -> None:
+    run = ProgramRun(
+        command=(), exit_code=0, stdout=b"all done", stderr_tail=b"", seconds=1.0, stdout_cut=True
+    )
+    end = Posted(session="s", ended=True, exit_code=0, answer="all done")
+    told = compare_output(run, end, matcher())
+    assert (told.how, told.same) == ("as far as kept", True)
+    assert "first 8 bytes" in told.said
+
+
 def test_notes_in_another_order() -> None:
     found = matcher(
         (ask(*LAUNCHED, RESULT), "waiting"),

@@ -16,6 +16,7 @@ from baton.serve.replay.read_only import read_only
 from baton.serve.replay.running import ReplayedProgram, replay_program
 from baton.view.text import count, printable
 
+_WHOLE = {"not recorded": "identical in all calls", "as far as kept": "identical as far as output is kept"}
 _NAMED = 8
 """Calls that are told by number."""
 
@@ -70,7 +71,7 @@ def tell(name: str, done: ReplayedProgram) -> None:
         some = numbers_of(done.not_asked)
         say(f"DIFFERENT {count(len(done.not_asked), 'recorded call')} not asked: {some}")
     else:
-        whole = "identical in all calls" if done.output.how == "not recorded" else "identical"
+        whole = _WHOLE.get(done.output.how, "identical")
         say(whole if done.output.same else "DIFFERENT")
 
 

@@ -17,7 +17,7 @@ class ComparedOutput(Struct, frozen=True, kw_only=True):
     """The output of two runs, held side by side."""
 
     same: bool
-    how: Literal["identical", "but for masks", "but for notes", "different", "not recorded"]
+    how: Literal["identical", "as far as kept", "but for masks", "but for notes", "different", "not recorded"]
     said: str
 
 
@@ -38,6 +38,9 @@ def compare_output(run: ProgramRun, end: Posted | None, matcher: Matcher) -> Com
         )
     if end.answer == run.text:
         size = len(run.stdout)
+        if run.stdout_cut:
+            said = f"output    identical in its first {size:,} bytes, and no more is kept; exit code {run.exit_code}"
+            return ComparedOutput(same=True, how="as far as kept", said=said)
         return ComparedOutput(
             same=True, how="identical", said=f"output    identical: {size:,} bytes, exit code {run.exit_code}"
         )
