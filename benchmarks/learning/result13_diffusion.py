@@ -318,7 +318,7 @@ def main() -> None:
         "--quick", action="store_true", help="two seeds, few steps: shows that it runs, no more"
     )
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="N", help="numbers of workers")
+    parser.add_argument("--sizes", type=int, nargs="+", metavar="N", help="numbers of workers")
     parser.add_argument("--processes", type=int, default=1, help="runs at a time, one thread each")
     parser.add_argument("--model", default="", metavar="FOLDER", help="a local model in the place of tiny")
     parser.add_argument("--kept", action="store_true", help="print the table of the records kept in results/")
@@ -330,7 +330,8 @@ def main() -> None:
     if args.kept:
         print(table(json.loads(KEPT.read_text("utf-8"))))
         return
-    found = jobs(2 if args.quick else args.seeds, args.quick, args.model, args.sizes)
+    sizes = args.sizes or (SIZES[:2] if args.quick else SIZES)
+    found = jobs(2 if args.quick else args.seeds, args.quick, args.model, sizes)
     keep = not (args.quick or args.model)
     part = KEPT.with_suffix(".part.jsonl") if keep else None
     records = run_jobs(found, worker, args.processes, part)
