@@ -94,14 +94,23 @@ def _x(rows: Sequence[dict[str, Any]], n: int, left: int, place: float = 1.5) ->
 def _axes(rows: Sequence[dict[str, Any]], left: int, title: str) -> list[str]:
     parts = [f'<text x="{left}" y="{_TOP - 8}" font-weight="bold">{title}</text>']
     low = _TOP + _HEIGHT + 16
+    runs = {
+        n: min(len(row["runs"]) for row in rows if row["n"] == n) for n in sorted({row["n"] for row in rows})
+    }
+    most = max(runs.values())
     parts += [
-        f'<text x="{_x(rows, n, left):.1f}" y="{low}" text-anchor="middle">{n}</text>'
-        for n in sorted({row["n"] for row in rows})
+        f'<text x="{_x(rows, n, left):.1f}" y="{low}" text-anchor="middle">{n}{_fewer(count, most)}</text>'
+        for n, count in runs.items()
     ]
     parts.append(
         f'<text x="{left + _WIDTH / 2}" y="{low + 20}" text-anchor="middle">workers, one of whom holds the fact</text>'
     )
     return parts
+
+
+def _fewer(count: int, usual: int) -> str:
+    """Said where a size has fewer seeds than the caption tells."""
+    return f" ({count} seed{'s' if count > 1 else ''})" if count < usual else ""
 
 
 def _level(left: int, y: float, label: str, *, dark: bool = False) -> list[str]:

@@ -296,7 +296,8 @@ def table(records: Sequence[Record]) -> str:
         against = [paired(mine, uniform, f) if row["credit"] != "uniform" else "" for f in (speed, at_end)]
         lines.append(
             (
-                str(row["n"]), row["credit"], str(len(mine)), f"{row['predicted']:.2f}", f"{row['measured']:.2f}",
+                str(row["n"]), row["credit"], str(len(mine)), f"{row['predicted']:.2f}",
+                "–" if math.isnan(row["measured"]) else f"{row['measured']:.2f}",
                 shown(map(speed, mine)), against[0], shown(map(at_end, mine)), against[1],
                 shown((each["steps"] for each in mine), ".0f").split(" ")[0],
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import math
 import sys
 from collections.abc import Iterator
@@ -144,7 +145,13 @@ def test_a_table_and_a_picture_come_of_what_there_is(result: ModuleType) -> None
     lines = result.table(records).splitlines()
     assert len(lines) == 7
     assert "| +0.050 |" in lines[3]
-    assert "nan" in lines[3]
+    assert "| – |" in lines[3]
     picture = importlib.import_module("diffusion_picture").draw(result.rows(records), result.speed)
     assert picture.count("<circle") == 4 + 3
     assert "nan" not in picture
+
+
+def test_the_picture_is_that_of_the_records_kept(result: ModuleType) -> None:
+    rows = result.rows(json.loads(result.KEPT.read_text("utf-8")))
+    kept = (PLACE.parents[1] / "docs" / "images" / "credit_diffusion.svg").read_text("utf-8")
+    assert importlib.import_module("diffusion_picture").draw(rows, result.speed) == kept
