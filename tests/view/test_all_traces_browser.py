@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote
 
 import pytest
+from accessible import serious
 from browsing import (
     FITS,
     PHONE,
@@ -332,6 +333,7 @@ def test_sizes_and_themes(tab: Tab, site: Site) -> None:
         page = tab.open(f"{site.address}#{part}", shows=".grid tbody tr.press, .sides, .hits li")
         settled(page)
         until(page, FITS)
+        assert serious(page) == []
 
 
 def test_a_page_that_was_left_draws_nothing_more(tab: Tab, site: Site) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from importlib.resources import files
 from typing import Any
 
 import pytest
+from accessible import serious
 from browsing import FITS, PHONE, TEAM, WIDE, Site, Tab, expect, has, leads_to, says, settled, shows, until
 
 from baton.trace import Trace, read
@@ -16,7 +16,6 @@ from baton.view.headline import titled
 
 INSIDE = "document.activeElement !== document.body"
 LARGE = {"width": 1920, "height": 1200}
-AXE = files(pytest.importorskip("axe_playwright_python")).joinpath("axe.min.js").read_text("utf-8")
 
 
 def read_training(site: Site, trace_id: str) -> Trace:
@@ -190,21 +189,6 @@ class TestNotes:
         path.write_bytes(whole)
         says(page, ".head", "1014")
         assert page.input_value("[aria-label='Note on the trace']") == "half a sentence"
-
-
-SERIOUS = ("serious", "critical")
-
-
-def serious(page: Any) -> list[str]:
-    """What axe finds that keeps people out, each with where it is."""
-    page.evaluate(AXE)
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
-    return [
-        f"{one['id']}: {node['html'][:160]} {node['any'][0]['message'] if node['any'] else ''}"
-        for one in found
-        if one["impact"] in SERIOUS
-        for node in one["nodes"]
-    ]
 
 
 @pytest.mark.parametrize(

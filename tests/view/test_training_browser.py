@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browsing import PHONE, SHOTS, WIDE, Site, Tab, expect, has, leads_to, says, shows, until
+from accessible import serious
+from browsing import PHONE, SHOTS, WIDE, Site, Tab, expect, has, leads_to, says, settled, shows, until
 from viewer_runs import trainings
 
 
@@ -90,6 +91,16 @@ class TestPages:
         leads_to(page, "#place")
         leads_to(page, "q=step%3D3")
         shows(page, ROWS, 2)
+
+    @pytest.mark.parametrize("tab", [(WIDE, "light"), (PHONE, "dark")], indirect=True)
+    def test_nothing_in_them_keeps_people_out(self, tab: Tab, site: Site) -> None:
+        for address, ready in (
+            (site.page("place", "one"), "#report-comparison table"),
+            (f"{site.address}#runs", LINES),
+        ):
+            page = tab.open(address, shows=ready)
+            settled(page)
+            assert serious(page) == []
 
     @pytest.mark.skipif(SHOTS is None, reason="BATON_SCREENSHOTS says where pictures go")
     @pytest.mark.parametrize(

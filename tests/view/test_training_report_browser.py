@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from accessible import serious
 from viewer_runs import training_run
 
 from baton.view.report.training_report import write_report
@@ -33,6 +34,7 @@ def test_the_report_opens_light_dark_and_on_a_phone_without_asking_for_anything(
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             backgrounds.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
             assert page.locator("svg path.line").first.bounding_box()["width"] > 100
+            assert serious(page) == []
             page.close()
         browser.close()
     assert backgrounds == ["rgb(255, 255, 255)", "rgb(20, 23, 28)", "rgb(255, 255, 255)"]

@@ -6,7 +6,7 @@ import { h, replace } from "./dom.js";
 const SVG = "http://www.w3.org/2000/svg";
 const DRAWN = new Set(["svg", "line", "path", "rect", "circle", "text", "title"]);
 const WRITTEN = new Set(["p", "span", "b", "div", "h1", "h2", "h3", "figure", "figcaption", "table", "thead", "tbody", "tr", "th", "td", "details", "summary", "pre", "code"]);
-const ATTRIBUTES = new Set(["class", "d", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "width", "height", "viewBox", "role", "aria-label", "aria-hidden", "text-anchor", "colspan", "open", "data-step"]);
+const ATTRIBUTES = new Set(["class", "d", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "width", "height", "viewBox", "role", "aria-label", "aria-hidden", "text-anchor", "colspan", "open", "tabindex", "data-step"]);
 
 export function made(element) {
   if (typeof element === "string") return element;

@@ -72,7 +72,7 @@ export class SummaryView {
       ` chose “${visible(loss.option, 60)}”, best was “${visible(loss.best, 60)}”: lost ${number(loss.regret)}`));
     return h("section", {}, h("h2", {}, "Regret ledger"),
       h("p", {}, `Return ${number(ledger.value)} = optimum ${number(ledger.optimum)} − regret ${number(regret - (ledger.charge ?? 0))} ${ledger.luck < 0 ? "−" : "+"} luck ${number(Math.abs(ledger.luck))}.`, ledger.charge ? ` Invalid answers are charged ${number(ledger.charge)} more, which no return shows.` : ""),
-      h("div", { class: "wide" }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, ["decision", "made", "", "regret"].map((name) => h("th", { class: ["made", "regret"].includes(name) ? "num" : "" }, name)))), h("tbody", {}, bars))),
+      h("div", { class: "wide", tabindex: 0, role: "group", "aria-label": "Regret by decision" }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, ["decision", "made", "", "regret"].map((name) => h("th", { class: ["made", "regret"].includes(name) ? "num" : "" }, name)))), h("tbody", {}, bars))),
       losses.length ? h("ul", { class: "edges" }, list) : h("p", { class: "hint" }, "Every choice was the best one."));
   }
 

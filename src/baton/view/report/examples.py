@@ -62,7 +62,7 @@ def _side(label: str, trace: Trace | None) -> str:
     lines = "\n".join("".join(map(_coloured, line)) for line in tree.lines)
     return (
         f'<div><h3>{label} <span class="muted">{escape(printable(trace.trace_id))}: {escape(_worth(trace))}</span></h3>'
-        f"<pre>{lines}</pre></div>"
+        f'<pre tabindex="0" role="group" aria-label="{label}">{lines}</pre></div>'
     )
 
 

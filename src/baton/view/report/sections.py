@@ -134,7 +134,7 @@ def _comparison(run: TrainingRun) -> str:
             broken = [_NONE if n is None else f"{n:.2f}" for n in counts]
             cells += [f"<td>{tokens}", *(f"<td>{each}" for each in broken), f"<td>{row.episodes:,}"]
         body.append(_row(row.who, cells, "team" if row.who == "trained" else ""))
-    return _table(head, body) + (
+    return _table("What each earned", head, body) + (
         '<p class="muted small">± is a 95 % interval over held-out episodes; the line on each bar is the optimum. '
         "<b>best of n</b> keeps the try with the best true score: an upper bound on what trying more often can do, and "
         "it may beat the optimum by luck. n is such that the tokens of all tries come nearest to the trained team’s. "
@@ -240,7 +240,11 @@ def _ledger(run: TrainingRun) -> str:
             _NONE if random is None else _regret(random.regret[name]),
         ]
         body.append(_row(name, cells, "team" if name == "total" else "", hue=_HUES.get(name)))
-    return _table(("decision", "untrained", "trained", "change", "before, after", "random play"), body)
+    return _table(
+        "Regret by decision",
+        ("decision", "untrained", "trained", "change", "before, after", "random play"),
+        body,
+    )
 
 
 def _change(was: float | None, now: float | None) -> str:
@@ -378,7 +382,7 @@ def _cost(run: TrainingRun) -> str:
     ]
     if any(value is not None for each in idle for value in each.values):
         plots.append(curves("Idle share of a step", steps, idle))
-    return _table(("", ""), body) + _plots(plots, "two")
+    return _table("Cost", ("", ""), body) + _plots(plots, "two")
 
 
 def _window_facts(run: TrainingRun) -> list[tuple[str, str | None]]:
@@ -414,7 +418,8 @@ def _recipe(run: TrainingRun) -> str:
     return (
         "<p>The resolved recipe, every setting written out. It gives the same run again: "
         "<code>baton train recipe.toml</code></p>"
-        f"<details><summary>recipe.toml</summary><pre>{escape(shown_text)}</pre></details>"
+        '<details><summary>recipe.toml</summary><pre tabindex="0" role="group" aria-label="recipe.toml">'
+        f"{escape(shown_text)}</pre></details>"
     )
 
 
@@ -450,10 +455,12 @@ def _number(value: float | None) -> str:
     return _NONE if value is None else number(value)
 
 
-def _table(head: Sequence[str], body: Sequence[str]) -> str:
+def _table(name: str, head: Sequence[str], body: Sequence[str]) -> str:
+    """A table that can be scrolled by keys where it is wider than the screen."""
     titles = "".join(f"<th>{escape(title)}</th>" for title in head)
     top = f"<thead><tr>{titles}</tr></thead>" if any(head) else ""
-    return f'<div class="wide"><table>{top}<tbody>{"".join(body)}</tbody></table></div>'
+    wide = f'<div class="wide" tabindex="0" role="group" aria-label="{escape(name)}">'
+    return f"{wide}<table>{top}<tbody>{''.join(body)}</tbody></table></div>"
 
 
 def _row(name: str, cells: Sequence[str], kind: str = "", *, hue: int | None = None) -> str:
