@@ -9,15 +9,18 @@ from chaos import TOPOLOGY_NAMES, look
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from baton.engine.scripted import ScriptedEngine
 from baton.measure.figure import Figure
 from baton.measure.measured import MeasuredTrace
 from baton.measure.safety.clean_replay import clean_replay
 from baton.measure.safety.taint import taint
+from baton.team.agent import Role
 from baton.team.budget import Limits
 from baton.team.forks import rerun_of
 from baton.team.guard.policy import Guard, ToolRule
-from baton.team.running import Run, header_of, replay
-from baton.team.team import Assignment, Team
+from baton.team.protocol import Request
+from baton.team.running import Run, header_of, replay, run
+from baton.team.team import Assignment, Team, Topology
 from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
 from baton.testing.chaos import chaos_engine
@@ -73,3 +76,35 @@ def test_labels_in_the_run_are_those_on_its_trace(topology: str, seed: int, give
     if found.sources:
         assert not isinstance(clean, Figure), clean.why_not
         assert clean.sound, clean.untainted
+
+
+def test_what_was_not_written_and_would_have_been_is_counted_apart() -> None:
+    """Strangers keep one worker from writing; in the clean run it writes, and the guard holds its reader there."""
+
+    def script(request: Request) -> str:
+        said = sum(entry.speaker == "assistant" for entry in request.entries)
+        read = " ".join(entry.text for entry in request.entries)
+        writes = "return ok" if "ignore" in read else 'call notes {"q": 1}'
+        slow = ['call look {"q": 1}'] * 6
+        turns = {
+            "lead": ["spawn w: a\nspawn w: b\nwait", "stop ok"],
+            "w1": ['call web {"q": 1}', writes, "return ok"],
+            "w2": [*slow, 'call notes {"q": 2}', "send lead: two", "return ok"],
+        }[request.agent]
+        return turns[min(said, len(turns) - 1)]
+
+    verbs = ("spawn", "wait", "call", "send", "return", "stop")
+    roles = (
+        Role(name="lead", verbs=verbs, spawns=("w",)),
+        Role(name="w", verbs=verbs, tools=tuple(TOOLS)),
+    )
+    shape = Topology(name="centralized", root="lead", roles=roles)
+    guard = {"tools": {"notes": {"keeps": "n"}}, "clean_verbs": ["send"]}
+    team = Team.of(shape, ScriptedEngine("s", script), tools=TOOLS, guard=guard)
+    task = Assignment(task_id="t", prompt="go")
+    trace = asyncio.run(run(team, task))
+    clean = clean_replay(MeasuredTrace(trace), taint(trace), rerun_of(team, task))
+    assert not isinstance(clean, Figure)
+    assert clean.sound, clean.untainted
+    sent = next(event.id for event in trace.events if event.type == "message")
+    assert sent in clean.untainted_rescheduled

@@ -4,7 +4,9 @@ Same seeds, every source's content replaced by nothing. An event of the recorded
   compromised  it differs from its counterpart (or has none) and something it read differs;
   rescheduled  it differs although all it read is the same: it read something else, or at another time, or its
                agent was ended earlier in the clean run. Timing and termination carry no edge, so
-               taint does not follow them; they are counted apart, and so is what follows from them alone.
+               taint does not follow them; they are counted apart, and so is what follows from them alone. An event
+               that is the same and read something else there (what a tainted agent wrote in the clean run, and
+               did not here) is one from which others follow: a guard there may have refused them.
 Soundness: compromised but untainted must be 0. Precision: tainted events that differ, of all tainted.
 Holds while no shared budget runs short, which couples agents without an edge.
 """
@@ -79,6 +81,8 @@ def _differing(
     read_here, read_there = _inputs(reading.trace), _inputs(clean)
     compromised: dict[str, None] = {}
     rescheduled: dict[str, None] = {}
+    shifted: set[str] = set()
+    """The same, though it or what it follows from read something else there."""
     last: dict[str, str] = {}
     for event in reading.events:
         inputs = {name for name, _ in read_here.get(event.id, ())}
@@ -87,11 +91,14 @@ def _differing(
         if before is not None:
             inputs.add(before)
         if _same(event, there.get(event.id)) and event.id not in sources:
+            if inputs & shifted or read_here.get(event.id) != read_there.get(event.id):
+                shifted.add(event.id)
             continue
         if event.id in sources or inputs & compromised.keys():
             compromised[event.id] = None
         elif (
             inputs & rescheduled.keys()
+            or inputs & shifted
             or event.id not in there
             or read_here.get(event.id) != read_there.get(event.id)
         ):
