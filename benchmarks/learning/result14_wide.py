@@ -37,6 +37,7 @@ import asyncio
 import json
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ START = 1000
 """The seed of the start, which is no test's."""
 TOKENS = 250_000
 """Of one run."""
-WARM = {"episodes": 240, "stages": ((1, 200), (3, 800)), "rows": 32, "learning_rate": 5e-3}
+WARM: dict[str, Any] = {"episodes": 240, "stages": ((1, 200), (3, 800)), "rows": 32, "learning_rate": 5e-3}
 """Of the start: facts on a page and steps, first of easy pages."""
 TRIES = (1, 3)
 EPISODES = 64
@@ -58,11 +59,11 @@ EPISODE = ("answer", "right", "tokens", "path", "invalid")
 KEPT = RESULTS / "result14_wide.json"
 
 
-def start_of(seed: int) -> str:
+def start_of(seed: int, warm: dict[str, Any]) -> str:
     """The folder of the weights that every run begins with, kept for later ones."""
     from baton.learn.models.local import kept
 
-    return str(kept(f"wide-start-{seed}-{abs(hash_of(WARM))}", lambda place: make_start(seed, place)))
+    return str(kept(f"wide-start-{seed}-{abs(hash_of(warm))}", lambda place: make_start(seed, place, warm)))
 
 
 def hash_of(value: Any) -> int:
@@ -71,7 +72,7 @@ def hash_of(value: Any) -> int:
     return int.from_bytes(blake2b(json.dumps(value).encode(), digest_size=6).digest())
 
 
-def make_start(seed: int, place: Path) -> None:
+def make_start(seed: int, place: Path, warm: dict[str, Any]) -> None:
     """`tiny`, warmed up on what all arms say in scripted play."""
     from baton.compose.stage_from_recipe import make_stage
     from baton.learn.models.start import scripted_traces, spoken_in, spoken_rows, texts_of, warm_rows
@@ -79,11 +80,11 @@ def make_start(seed: int, place: Path) -> None:
     from baton.learn.recipe import load
 
     stages: list[tuple[Counter[Any], int]] = []
-    for facts, steps in WARM["stages"]:  # type: ignore[attr-defined]
+    for facts, steps in warm["stages"]:
         spoken: Counter[Any] = Counter()
         for name in ARMS.values():
-            changes = [f"task.settings.facts={facts}", f"warm.episodes={WARM['episodes'] // len(ARMS)}"]  # type: ignore[operator]
-            recipe = load(name, [*changes, f"train.seed={seed}"])
+            changes = [f"task.settings.facts={facts}", f"warm.episodes={warm['episodes'] // len(ARMS)}"]
+            recipe = load(name, [*changes, *warm.get("changes", ()), f"train.seed={seed}"])
             stage = make_stage(recipe)
             spoken.update(spoken_in(scripted_traces(recipe, stage), stage.roles))
         stages.append((spoken, steps))
@@ -94,8 +95,8 @@ def make_start(seed: int, place: Path) -> None:
             spoken_rows(tokenizer, spoken),
             list(spoken.values()),
             steps=steps,
-            rows=WARM["rows"],  # type: ignore[arg-type]
-            learning_rate=WARM["learning_rate"],  # type: ignore[arg-type]
+            rows=warm["rows"],
+            learning_rate=warm["learning_rate"],
             seed=seed,
         )
     model.save_pretrained(place)
@@ -109,7 +110,7 @@ def worker(job: Job) -> Record:
     from baton.compose.training import make_trainer
     from baton.learn.recipe import load
 
-    start = start_of(START)
+    start = start_of(START, job.get("start", WARM))
     began = time.process_time()
     changes = [
         f"policies.main.model={start}",
@@ -303,10 +304,11 @@ def table(records: list[Record]) -> str:
     return f"{first}\n\n{second}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main(
+    about: str | None = __doc__, kept: Path = KEPT, asked: Callable[[int, bool], list[Job]] = jobs
+) -> None:
+    """The command: of this result, and of one that differs in its jobs alone."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--quick", action="store_true", help="two seeds, two steps: shows that it runs, no more"
     )
@@ -318,20 +320,20 @@ def main() -> None:
     parser.add_argument("--draw", metavar="FILE.svg", type=Path, help="draw the pictures of the records kept")
     args = parser.parse_args()
     if args.draw:
-        records = json.loads(KEPT.read_text("utf-8"))
+        records = json.loads(kept.read_text("utf-8"))
         draw(records, args.draw, guessing(records))
         return
     if not args.kept:
-        found = jobs(2 if args.quick else args.seeds, args.quick)
-        part = None if args.quick else KEPT.with_suffix(".part.jsonl")
+        found = asked(2 if args.quick else args.seeds, args.quick)
+        part = None if args.quick else kept.with_suffix(".part.jsonl")
         records = run_jobs(found, worker, args.processes, part)
         if args.quick:
             print(table(records))
             return
-        KEPT.write_text(json.dumps(rounded(records), separators=(",", ":")) + "\n", "utf-8")
+        kept.write_text(json.dumps(rounded(records), separators=(",", ":")) + "\n", "utf-8")
         if part is not None:
             part.unlink(missing_ok=True)
-    print(table(json.loads(KEPT.read_text("utf-8"))))
+    print(table(json.loads(kept.read_text("utf-8"))))
 
 
 if __name__ == "__main__":
