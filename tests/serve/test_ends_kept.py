@@ -22,8 +22,9 @@ PROGRAM = textwrap.dedent(
         messages = [{"role": "user", "content": f"question {number % 2}"}]
         try:
             post(os.environ["OPENAI_BASE_URL"] + "/chat/completions", {"model": "m", "messages": messages})
-        except urllib.error.HTTPError:
-            pass
+        except urllib.error.HTTPError as error:
+            if says == "refusals":
+                print(error.code, error.read().decode())
     if how == "ends":
         post(os.environ["BATON_SESSION_URL"] + "/end", {"answer": "its own word"})
     if how == "again":
@@ -71,6 +72,20 @@ def test_a_limit_is_named_by_the_trace_and_nobody_is_given_words_it_never_said(
     assert (stop.status, trace.text(stop.content_ref)) == ("forced", "gave up\n")
     assert main(["show", "kept/run-1.jsonl"]) == 0
     assert "forced to stop: the session has made its 2 calls" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("limit", ["calls=2", "calls=1", "tokens=9"])
+def test_a_session_that_ended_at_a_limit_is_replayed_to_its_end(
+    limit: str, program: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert recorded("--limit", limit, "--", "cut", "refusals", "3") == 3
+    first = capfd.readouterr().out
+    assert "has ended" in first
+    assert typed("replay", "kept", "--", "cut", "refusals", "3") == 0
+    again = capfd.readouterr().out
+    assert again.startswith(first)
+    assert again.rstrip().endswith("identical")
+    assert typed("replay", "kept", "--", "cut", "other", "3") == 1
 
 
 def test_a_question_asked_once_too_often_is_called_so(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
 
 from baton.errors import UsageError
-from baton.serve.exchange import Ask, Exchange
+from baton.serve.exchange import Ask, Exchange, Posted
 
 
 class SessionLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,3 +111,11 @@ class Spending:
     def _charge(self, exchange: Exchange) -> None:
         if exchange.reply is not None:
             self.tokens += (exchange.reply.prompt_tokens or 0) + (exchange.reply.completion_tokens or 0)
+
+
+def limit_reached(posted: Sequence[Posted]) -> str | None:
+    """Which limit ended a session by refusing a call, in the words that the program heard; None: none did."""
+    first = next((one for one in posted if one.ended), None)
+    if first is None or first.exit_code is not None or first.why is None:
+        return None
+    return first.why if first.why.startswith(("the session has ", "the session's ")) else None

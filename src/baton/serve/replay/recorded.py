@@ -58,11 +58,13 @@ class RecordedBackend:
         beside: RecordedBeside | None = None,
         stream: str | None = None,
         in_order: bool = True,
+        refusals: tuple[str, ...] = (),
         patience_s: float = _PATIENCE_S,
         settle_s: float = _SETTLE_S,
     ) -> None:
         """`instead`: by exchange, another answer, or the name of a random stream to draw one from. `stream` is that of
-        everything else that is asked live; None: the session's own."""
+        everything else that is asked live; None: the session's own. `refusals`: what calls past the recorded ones
+        were told, the last of it again and again, where a limit had ended the session."""
         self.name = "recorded"
         found = [one for one in exchanges if one.reply is not None or one.refused is not None]
         self.matcher = Matcher(found, masks or Masks(), now=time.time())
@@ -74,6 +76,7 @@ class RecordedBackend:
         self._beside = beside
         self._instead = instead or {}
         self._stream = stream
+        self._refusals = list(refusals)
         notes = {one.exchange.id: one.question.notes for one in self.matcher.recorded}
         certain = _certain(found, self._instead)
         self._order = RecordedOrder(
@@ -94,6 +97,9 @@ class RecordedBackend:
             if self._live is not None:
                 own = key if self._stream is None else f"{self._stream}/{key.rpartition('/')[2]}"
                 return await self._ask_live(self._live, ask, own, growth)
+            if self._refusals and not self.matcher.left:
+                told = self._refusals.pop(0) if len(self._refusals) > 1 else self._refusals[0]
+                raise Unanswerable(told, status=GONE)
             if self.said is None:
                 self.miss, self.said = found, miss_said(found, number, self.matcher.masks)
             raise Unanswerable(f"the replay has ended: {self.said}", status=GONE)

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from baton.serve.exchange import Exchange
 from baton.serve.journal import KeptSession
+from baton.serve.limits import limit_reached
 from baton.serve.program_run import ProgramRun, Stdin
 from baton.serve.program_session import run_session
 from baton.serve.replay.beside import RecordedBeside
@@ -56,7 +57,7 @@ def replay_program(
 ) -> ReplayedProgram:
     """Run a program on its recording. It is ended after a miss, which is a difference and not an error of its own."""
     found = answered(session)
-    backend = RecordedBackend(found, masks=masks, beside=RecordedBeside(session))
+    backend = RecordedBackend(found, masks=masks, beside=RecordedBeside(session), refusals=_refusals(session))
     missed_at: list[float] = []
 
     def cut() -> str | None:
@@ -87,3 +88,9 @@ def replay_program(
         not_asked=left,
         output=compare_output(run, recorded_end(session.posted), backend.matcher),
     )
+
+
+def _refusals(session: KeptSession) -> tuple[str, ...]:
+    """What calls past a limit were told, if one had ended the session: the first of them, and all later ones."""
+    why, ended = limit_reached(session.posted), f"the session {session.name!r} has ended."
+    return () if why is None else (f"{why}: {ended}", ended)
