@@ -276,7 +276,7 @@ def rows(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Of each cell all that is told."""
     resting = {(each["credit"], each["n"]): each for each in records if each["still"]}
     found = []
-    for n, credit in ((n, credit) for n in SIZES for credit in CREDITS):
+    for n, credit in ((n, c) for n in sorted({each["n"] for each in records}) for c in CREDITS):
         mine = of(records, credit, n)
         if not mine:
             continue
@@ -331,6 +331,12 @@ def main() -> None:
     if args.kept:
         print(table(json.loads(KEPT.read_text("utf-8"))))
         return
+    if args.model and not Path(args.model).is_dir():
+        parser.error(
+            f"--model {args.model}: there is no such folder; expected one with a model's weights and tokenizer"
+        )
+    if args.sizes and min(args.sizes) < 2:
+        parser.error(f"--sizes {min(args.sizes)}: expected teams of at least 2 workers")
     sizes = args.sizes or (SIZES[:2] if args.quick else SIZES)
     found = jobs(2 if args.quick else args.seeds, args.quick, args.model, sizes)
     keep = not (args.quick or args.model)
