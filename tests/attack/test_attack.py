@@ -218,3 +218,19 @@ def test_utility_under_attack_is_measured_on_agentdojo(suite: str) -> None:
     assert found.utility_under_attack.value == 1, "the agent obeys, and goes on"
     assert found.margin.value == 0
     assert found.unsound.value == 0
+
+
+def test_a_slip_in_what_was_typed_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """And not a reason for each vector."""
+    for wrong in (["--guard", "nowhere.toml"], ["--policy", "nobody"], ["--tool", "nothing"]):
+        assert main(["attack", "shard-sum", "--episodes", "1", *wrong]) != 0
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert len(said.err.strip().splitlines()) == 1
+
+
+def test_shares_have_intervals_within_what_shares_can_be() -> None:
+    found = attacked("AV2", topology="debate", episodes=3)
+    for figure in (found.tainted_agents, found.changed_agents):
+        assert figure.high is not None
+        assert 0 <= (figure.low or 0) <= figure.high <= 1
