@@ -84,7 +84,7 @@ test-sdks: .sdks/venv/.made .sdks/node_modules/openai ## Ask the endpoint throug
 	@.venv-vllm/bin/python -m pip uninstall -qq --yes --disable-pip-version-check torchvision torchaudio torchcodec triton
 	@touch $@
 
-test-vllm: $(VENV)/.dev .venv-vllm/.made ## Ask vLLM itself, its CPU build from PyPI in .venv-vllm: engine, adapters, versions, endpoint (five minutes).
+test-vllm: $(VENV)/.dev .venv-vllm/.made ## Ask vLLM itself, its CPU build from PyPI in .venv-vllm: engine, adapters, versions, endpoint, training, workers (ten minutes).
 	@BATON_VLLM="$(CURDIR)/.venv-vllm/bin/python" $(BIN)/python -m pytest -s -m slow tests/engine/vllm_real $(ARGS)
 
 test-replay: $(VENV)/.dev .coders/node_modules/.bin/claude .coders/node_modules/.bin/codex ## Replay programs of three frameworks, Claude Code and Codex twenty times each (ten minutes).
