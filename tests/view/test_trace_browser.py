@@ -170,10 +170,11 @@ class TestNotes:
         Notebook(site.folder / "imported.jsonl").add("imported", text="from another desk", by="ada")
         page.wait_for_selector(".note >> text=from another desk")
         page.fill("[aria-label='Note on the trace']", "half a sentence")
-        Notebook(site.folder / "imported.jsonl").add(
-            "imported", event=trace.events[0].id, text="more", by="ada"
-        )
-        page.wait_for_timeout(1500)  # within which the page is told; later is no failure
+        with page.expect_response(lambda answer: "/api/notes" in answer.url):  # for the page is told
+            Notebook(site.folder / "imported.jsonl").add(
+                "imported", event=trace.events[0].id, text="more", by="ada"
+            )
+        tab.answered()
         assert page.input_value("[aria-label='Note on the trace']") == "half a sentence"
         page.click("text=Add note")
         page.wait_for_selector(".note >> text=half a sentence")
