@@ -312,11 +312,11 @@ def encode_record(record: Header | Record | End) -> bytes:
 
 
 def encode_records(records: Iterable[Record]) -> Iterator[bytes]:
-    """Their lines, many at a time: one by one they take three times as long."""
+    """The lines of records of one kind, many at a time: one by one they take three times as long."""
     left = iter(records)
     while batch := list(islice(left, _BATCH)):
         lines = b""
-        if Payload not in map(type, batch) or not any(map(_is_large, batch)):
+        if type(batch[0]) is not Payload or not any(map(_is_large, batch)):
             with suppress(TypeError, ValueError, RecursionError):
                 lines = _ENCODER.encode_lines(batch)
         if lines and b"null" not in lines and len(lines) < MAX_LINE_BYTES:
@@ -326,7 +326,7 @@ def encode_records(records: Iterable[Record]) -> Iterator[bytes]:
 
 
 def _is_large(record: Record) -> bool:
-    return type(record) is Payload and record.data is not None and len(record.data) > _LARGE
+    return type(record) is Payload and record.size > _LARGE and len(record.data or b"") > _LARGE
 
 
 def encode_trace(trace: Trace) -> Iterator[bytes]:
