@@ -1,5 +1,5 @@
-"""Result 14 by other sums: answers are counted again from the pages, means and intervals come from the tries as they
-were kept, and tokens and seconds of an episode from its calls and events."""
+"""Results 14 and 16 by other sums: answers are counted again from the pages, means and intervals come from the tries as
+they were kept, and tokens and seconds of an episode from its calls and events."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ pytest.importorskip("torch")
 LEARNING = Path(__file__).parents[2] / "benchmarks" / "learning"
 ARMS = {"team": "wide", "fold": "wide-fold", "worked": "wide-worked"}
 NUM_QUESTIONS, NUM_TRIES = 64, 3
+FIRST_SEEDS = {"result14_wide": 0, "result16_wide_start": 5}
+both = pytest.mark.parametrize("result", FIRST_SEEDS)
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +39,8 @@ def _beside_the_results(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @cache
-def records() -> list[Any]:
-    found: list[Any] = json.loads((LEARNING / "results" / "result14_wide.json").read_text("utf-8"))
+def records(result: str) -> list[Any]:
+    found: list[Any] = json.loads((LEARNING / "results" / f"{result}.json").read_text("utf-8"))
     return found
 
 
@@ -63,17 +65,19 @@ def judged(record: Any) -> list[list[tuple[str, bool, float, float]]]:
     ]
 
 
-def test_every_seed_has_every_arm_and_all_were_run_to_their_budget() -> None:
-    seeds = sorted({each["seed"] for each in records()})
-    assert seeds == list(range(len(seeds)))
-    assert [(each["seed"], each["arm"]) for each in records()] == [(s, a) for s in seeds for a in ARMS]
-    for each in records():
+@both
+def test_every_seed_has_every_arm_and_all_were_run_to_their_budget(result: str) -> None:
+    seeds = range(FIRST_SEEDS[result], FIRST_SEEDS[result] + 5)
+    found = [(each["seed"], each["arm"]) for each in records(result)]
+    assert sorted(found) == sorted((seed, arm) for seed in seeds for arm in ARMS)
+    for each in records(result):
         spent = [tokens for tokens, *_ in each["curve"]]
         assert spent[-2] < 250_000 <= spent[-1]
 
 
-def test_the_figures_kept_are_sums_over_tries_and_right_is_what_the_pages_say() -> None:
-    for record in records():
+@both
+def test_the_figures_kept_are_sums_over_tries_and_right_is_what_the_pages_say(result: str) -> None:
+    for record in records(result):
         groups = judged(record)
         told = [right for _, right, *_ in record["after"]["episodes"]]
         assert told == [right for group in groups for _, right, *_ in group]
@@ -97,13 +101,14 @@ def _shown(values: Any, places: int) -> str:
     return f"{np.mean(values):.{places}f} ± {half:.{places}f}"
 
 
-def test_the_table_is_what_the_tries_say() -> None:
+@both
+def test_the_table_is_what_the_tries_say(result: str) -> None:
     printed = subprocess.run(
-        [sys.executable, str(LEARNING / "result14_wide.py"), "--kept"],
+        [sys.executable, str(LEARNING / f"{result}.py"), "--kept"],
         capture_output=True, text=True, check=True, timeout=60,
     ).stdout  # fmt: skip
     means: dict[str, dict[str, list[float]]] = {}
-    for record in records():
+    for record in records(result):
         first = [group[0] for group in judged(record)]
         mine = means.setdefault(record["arm"], {"success": [], "tokens": [], "path": []})
         for place, key in ((1, "success"), (2, "tokens"), (3, "path")):
