@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from small_run import BASE, COMA, GROUP, small
 from baton.compose.training import begin, check_trainable, go_on, make_trainer
 from baton.errors import BatonError, UsageError
 from baton.learn.recipe import Recipe, parse
-from baton.learn.scale import served
+from baton.learn.scale import served, workers_scratch
 from baton.trace.formats.sqlite.store_read import read_store
 from baton.trace.trace import Trace
 
@@ -282,6 +283,23 @@ def test_a_server_that_is_not_there_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no vLLM server answers"):
         make_trainer(recipe(f"{URL}?shared={tmp_path}"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_of_a_run_that_was_killed_goes_with_the_next_run_and_that_of_one_that_lives_stays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    left = tmp_path / "baton-vllm-left"
+    left.mkdir()
+    (left / "lock").touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(workers_scratch, "_YOUNG_SECONDS", -1.0)
+    with serving(monkeypatch):
+        first = make_trainer(recipe("vllm:local"))
+        second = make_trainer(recipe("vllm:local"))
+        assert not left.exists()
+        assert len(list(tmp_path.glob("baton-vllm-*"))) == 2
+        first.close()
+        second.close()
 
 
 def test_two_policies_do_not_push_all_weights_to_one_server() -> None:

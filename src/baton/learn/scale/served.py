@@ -36,12 +36,14 @@ from baton.learn import lora
 from baton.learn.options import Asked
 from baton.learn.policy import Load, Policy, base_of
 from baton.learn.recipe import PolicyPart, Recipe
+from baton.learn.scale.workers_scratch import make_scratch
 from baton.team.protocol import EngineError
 
 _LOCAL = "local"
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Ranks that a server can be started for."""
 _HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+_PREFIX = "baton-vllm-"
 _PUSHED_SECONDS = 60.0
 """After a server was started again, until it has what was pushed before."""
 _OPTIONS = {
@@ -173,10 +175,14 @@ class Servers:
     def prepare(self, key: Any, part: PolicyPart, names: Sequence[str], model: Any, tokenizer: Any) -> None:
         """A server for these policies, before adapters are put into the model."""
         spec = read_spec(names[0], part.engine or "")
-        folder = Path(spec.options.get("shared") or tempfile.gettempdir())
+        shared, held = spec.options.get("shared"), None
+        folder = Path(shared or tempfile.gettempdir())
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            folder = Path(tempfile.mkdtemp(prefix="baton-vllm-", dir=folder))
+            if shared is None:  # who is killed leaves a copy of the model, which the next run takes away
+                folder, held = make_scratch(_PREFIX)
+            else:
+                folder.mkdir(parents=True, exist_ok=True)
+                folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
         except OSError as error:
             raise UsageError(
                 f"[policies.{names[0]}]: {folder} cannot be written: {error.strerror or error}. Name another: "
@@ -192,9 +198,13 @@ class Servers:
                 self._hosts[key] = (Host(client, folder), served, folder)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
+            if held is not None:
+                held.close()
             raise
         # Not at `close`, after which a run may still be looked at: with the last who holds the server.
         weakref.finalize(self._hosts[key][0], shutil.rmtree, folder, ignore_errors=True)
+        if held is not None:
+            weakref.finalize(self._hosts[key][0], held.close)
 
     @property
     def keep(self) -> int:

@@ -1,4 +1,4 @@
-"""The folder where a run's workers find their weights: under $TMPDIR, locked by the trainer as long as it lives.
+"""The folder where a run's workers, or its server, find their weights: under $TMPDIR, locked while the trainer lives.
 
 Workers remove it when their trainer was killed. Where nobody was left to do that, the next run does: it takes away
 folders whose lock nobody holds.
@@ -19,18 +19,18 @@ _YOUNG_SECONDS = 60.0
 """One that is younger may not be locked yet."""
 
 
-def make_scratch() -> tuple[Path, IO[bytes]]:
+def make_scratch(prefix: str = _PREFIX) -> tuple[Path, IO[bytes]]:
     """A new folder, and what holds its lock until it is closed."""
-    sweep_scratch(Path(tempfile.gettempdir()))
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    sweep_scratch(Path(tempfile.gettempdir()), prefix)
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
     held = (folder / _LOCK).open("wb")
     fcntl.flock(held, fcntl.LOCK_EX)
     return folder, held
 
 
-def sweep_scratch(place: Path) -> None:
+def sweep_scratch(place: Path, prefix: str = _PREFIX) -> None:
     """Remove what trainers left that were killed with all their workers."""
-    for folder in place.glob(f"{_PREFIX}*"):
+    for folder in place.glob(f"{prefix}*"):
         try:
             if time.time() - folder.stat().st_mtime < _YOUNG_SECONDS:
                 continue
