@@ -22,6 +22,7 @@ from baton.errors import UsageError, nearest
 from baton.forest.attention.parts import Attention, make_pass
 from baton.forest.layout import Layout, PackedBatch, Packing, Shape, choose, once, pack, plant, split
 from baton.forest.logprobs import check_forest, edge_logprobs, hidden_states, tree_attention
+from baton.forest.products import large_products
 from baton.forest.rows import Row
 from baton.learn.loss import Level, Loss, tokens_of, total
 
@@ -71,14 +72,22 @@ class Gradients:
     """Accumulates gradients of rows of one policy in its model's parameters."""
 
     def __init__(
-        self, model: Any, loss: Loss, packed: Packed | None = None, *, reference: Any = None
+        self,
+        model: Any,
+        loss: Loss,
+        packed: Packed | None = None,
+        *,
+        reference: Any = None,
+        large_products: bool = True,
     ) -> None:
+        """`large_products`: whether large passes on a CPU multiply by `forest.products`; else sums keep their order."""
         self.model = model
         self.loss = loss
         self.packed = packed or Packed()
         self.reference = reference
         self._shape = Shape.of(model)
         self._checked: set[str] = set()
+        self._large_products = large_products
         self._early = model.device.type != "cpu"
         """Whether layers begin before it is known where they are read, which keeps a GPU busy."""
         self._dropouts = [(n, each) for n, each in model.named_modules() if isinstance(each, nn.Dropout)]
@@ -177,7 +186,8 @@ class Gradients:
         if batch is not None:
             with torch.no_grad(), tree_attention(self.reference, current):
                 reference, _ = self._forward(self.reference, batch, current.layout)
-        with tree_attention(self.model, current):
+        counted = current.layout.num_tokens if self._large_products else 0
+        with tree_attention(self.model, current), large_products(counted, self.model.device):
             hidden = None
             if self._early:
                 hidden = hidden_states(self.model, current.layout, num_edges=num_edges)

@@ -117,7 +117,13 @@ def warm_rows(
     """
     chance = np.array(counts, float)
     chance /= chance.sum()
-    gradients = Gradients(model, Loss(kind="reinforce", correction="off"), Packed(duplicates="row_exact"))
+    # Starts are kept for later runs: with sums in another order they would be others.
+    gradients = Gradients(
+        model,
+        Loss(kind="reinforce", correction="off"),
+        Packed(duplicates="row_exact"),
+        large_products=False,
+    )
     learned = list(model.parameters()) if parameters is None else list(parameters)
     optimizer = AdamW(learned, learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, steps), 0.1 * learning_rate)
