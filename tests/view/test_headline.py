@@ -46,6 +46,15 @@ def test_a_team_that_did_well() -> None:
     assert "worth" not in found
 
 
+def test_a_call_that_waited_and_was_let_through_is_nothing_wrong() -> None:
+    trace = run_team("shard-sum", "hierarchical", 3)
+    first, second, *others = trace.events
+    waited = structs.replace(first, status="in_doubt", extra={**first.extra, "request": {"tool": "send"}})
+    let_through = structs.replace(second, extra={**second.extra, "request": first.id, "allowed": "endorsed"})
+    assert "1 event not ok" in told(structs.replace(trace, events=(waited, second, *others)))["wrong"]
+    assert "wrong" not in told(structs.replace(trace, events=(waited, let_through, *others)))
+
+
 def test_money_where_there_is_a_price_and_at_least_where_not_all_have_one() -> None:
     trace = run_team("shard-sum", "hierarchical", 3)
     assert " USD in all, most in " in told(trace, prices=PRICES)["cost"]

@@ -186,6 +186,10 @@ def _wrong(trace: Trace, labels: Labels | None) -> list[Piece]:
     """What failed, which of MAST's failure modes show, and where taint led to an act."""
     found: list[list[Piece]] = []
     bad = [event for event in trace.events if event.status in ("failed", "invalid", "in_doubt")]
+    if bad:  # what a person decided about is in doubt no more: a refusal counts itself
+        named = (event.extra.get("request") for event in trace.events)
+        decided = {name for name in named if isinstance(name, str)}
+        bad = [event for event in bad if event.status != "in_doubt" or event.id not in decided]
     if bad:
         found.append([Piece(f"{count(len(bad), 'event')} not ok, first "), _link(bad[0])])
     if len(trace.events) <= _MOST_EVENTS:
