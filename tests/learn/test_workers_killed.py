@@ -46,7 +46,9 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @contextmanager
 def workers(count: int = 2, notes: list[str] | None = None, **scale: Any) -> Iterator[Workers]:
-    policy = SimpleNamespace(name="odd name", version=0, learns=True, sampler=object())
+    policy = SimpleNamespace(
+        name="odd name", version=0, learns=True, sampler=object(), part=SimpleNamespace(engine=None)
+    )
     policy.state_dict = lambda: {"w": torch.full((3,), float(policy.version))}
     made = Workers(
         ProcessSeats(lambda n: WorkerSetup(number=n, baton="0", recipe="", given={}), "light_worker"),
