@@ -49,6 +49,8 @@ class TestOfARun:
         page.wait_for_selector(".trace-page")
         page.select_option("select[aria-label='Colour by']", label="coma · orchestrator")
         tab.shot("credit")
+        tab.open(f"{of_a_run.address}#table", shows=".traces-page tbody tr")
+        tab.shot("table")
         both = of_a_run.page("diff", "flagship", id="before-2", place2="runs/flagship", id2="after-2")
         page = tab.open(both, shows=".diff-page")
         tab.shot("diff")

@@ -25,7 +25,7 @@ export function columnsOf(narrow) {
   return [
     { name: "trace", width: 130, kind: "name", cell: (row) => h("a", { href: `#trace?${new URLSearchParams({ place: row.place, id: row.id })}`, title: visible(row.id, 400), "aria-label": visible(row.id, 400) }, inTwo(row.id)) },
     words("place", "place", 34),
-    words("task", "task", 34),
+    words("task", "task", 34, 150),
     words("instance", "instance", 34),
     words("topology", "topology"),
     numeric("reward", "reward"),
