@@ -38,11 +38,11 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> object:
-    """A game, and a team of two policies whose contexts grow."""
+    """A game, a team of two policies whose contexts grow, and one whose acts are charged."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         places = {}
-        for recipe in ("grpo", "dr-mas"):
+        for recipe in ("grpo", "dr-mas", "lagrangian"):
             places[recipe] = tmp_path_factory.mktemp("trained") / recipe
             assert main(["train", recipe, *SMALL, "--out", str(places[recipe])]) == 0
         yield places
@@ -52,7 +52,7 @@ def traces(run: Path) -> list[Trace]:
     return list(read_all(run / "traces" / "run.db"))
 
 
-@pytest.mark.parametrize("recipe", ["grpo", "dr-mas"])
+@pytest.mark.parametrize("recipe", ["grpo", "dr-mas", "lagrangian"])
 def test_every_trace_of_a_run_is_replayed_without_its_model(
     recipe: str,
     runs: dict[str, Path],
@@ -62,6 +62,7 @@ def test_every_trace_of_a_run_is_replayed_without_its_model(
     monkeypatch.setitem(sys.modules, "torch", None)
     found = traces(runs[recipe])
     assert {trace.trace_id.partition("-")[0] for trace in found} == {"before", "after", "step"}
+    assert any(trace.charges for trace in found) == (recipe == "lagrangian")
     for place, trace in zip(
         (runs[recipe], runs[recipe] / "traces" / "run.db") * len(found), found, strict=False
     ):

@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 from viewer_runs import run_team
 
 from baton.cli.view import attached
+from baton.errors import UsageError
 from baton.trace import Trace, write
 from baton.trace.formats import read_all
 from baton.view.web.attached import Attached, Change, ForkMade, ForkWatch
@@ -52,6 +53,18 @@ def test_no_run_is_left_out_however_many_there_are(tmp_path: Path) -> None:
     found = find_places([tmp_path / "runs"])
     assert len(found) == 730
     assert found[-1].key == "runs/flagship-0729"
+
+
+def test_a_place_that_came_a_moment_ago_is_found(
+    tmp_path: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baton.view.web.traces._PLACES_SECONDS", 3600.0)
+    library = Library([tmp_path])
+    assert library.places() == []
+    write(trace, tmp_path / "new.jsonl")
+    assert library.place(f"{tmp_path.name}/new.jsonl").key == f"{tmp_path.name}/new.jsonl"
+    with pytest.raises(UsageError, match="there is no place"):
+        library.place(f"{tmp_path.name}/other.jsonl")
 
 
 def test_one_bad_run_takes_no_other_away(tmp_path: Path, trace: Trace) -> None:

@@ -43,8 +43,8 @@ def is_trained(trace: Trace) -> bool:
 
 
 def as_played(trace: Trace) -> Trace:
-    """Without what training added when it was over: rewards by the recipe, and credits."""
-    return structs.replace(trace, rewards=(), credits=()) if is_trained(trace) else trace
+    """Without what training added when it was over: rewards by the recipe, credits, and charges."""
+    return structs.replace(trace, rewards=(), credits=(), charges=()) if is_trained(trace) else trace
 
 
 def recorded_team(

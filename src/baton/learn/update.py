@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -22,6 +23,7 @@ from baton.errors import UsageError, nearest
 from baton.forest.attention.parts import Attention, make_pass
 from baton.forest.layout import Layout, PackedBatch, Packing, Shape, choose, once, pack, plant, split
 from baton.forest.logprobs import check_forest, edge_logprobs, hidden_states, tree_attention
+from baton.forest.products import LEAST as LARGE
 from baton.forest.products import large_products
 from baton.forest.rows import Row
 from baton.learn.loss import Level, Loss, tokens_of, total
@@ -186,8 +188,12 @@ class Gradients:
         if batch is not None:
             with torch.no_grad(), tree_attention(self.reference, current):
                 reference, _ = self._forward(self.reference, batch, current.layout)
-        counted = current.layout.num_tokens if self._large_products else 0
-        with tree_attention(self.model, current), large_products(counted, self.model.device):
+        counted = current.layout.num_tokens
+        large = self._large_products and counted >= LARGE
+        with (
+            tree_attention(self.model, current),
+            large_products(counted, self.model.device) if large else nullcontext(),
+        ):
             hidden = None
             if self._early:
                 hidden = hidden_states(self.model, current.layout, num_edges=num_edges)

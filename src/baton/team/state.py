@@ -262,7 +262,9 @@ class RunState:
             self.answer, self.stopped = answer, True
             return
         had = "" if agent.id in self.muted else agent.answered
-        names, kept = may_return(self.writer, self.guard, agent, had)
+        names, kept = had, dict[str, Any]()
+        if self.guard is not None:
+            names, kept = may_return(self.writer, self.guard, agent, had)
         event = self.writer.emit(
             agent,
             "return",

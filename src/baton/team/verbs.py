@@ -174,7 +174,7 @@ def invalid(run: RunState, me: Agent, message: str, said: Said | None, decision:
 async def _spawn(run: RunState, me: Agent, action: Spawn, said: Said | None, extra: dict[str, Any]) -> None:
     if action.role not in me.role.spawns:
         raise Forbidden(f"you cannot spawn a {action.role!r}. {hint_for_agent(action.role, me.role.spawns)}")
-    given = for_reader(run.guard, action.role, action.task)
+    given = None if run.guard is None else for_reader(run.guard, action.role, action.task)
     number = me.num_children.get(action.role, 0) + 1
     me.num_children[action.role] = number
     prefix = "" if me.parent is None else f"{me.id}."
@@ -211,7 +211,8 @@ async def _spawn(run: RunState, me: Agent, action: Spawn, said: Said | None, ext
     child.slot, child.born = slot, event.id
     me.children.append(child)
     child.inbox.append(Item(event.id, "spawn", me.id, f"task: {action.task}"))
-    hand_to_reader(run.guard, child, event.id, given)
+    if run.guard is not None and given is not None:
+        hand_to_reader(run.guard, child, event.id, given)
     me.note(f"spawned {id_}")
 
 
@@ -223,7 +224,7 @@ async def _delegate(
         raise Forbidden(f"you can delegate only to agents you spawned; {agent.id} is not one")
     if agent.state != "idle":
         raise Forbidden(f"{agent.id} is still busy; wait for it, or send it a message")
-    given = for_reader(run.guard, agent.role.name, action.task)
+    given = None if run.guard is None else for_reader(run.guard, agent.role.name, action.task)
     slot = run.budget.reserve(concurrent=1)
     if isinstance(slot, Refusal):
         run.refuse(me, slot, decision="delegate", said=said, what=f"delegating to {agent.id}")
@@ -249,7 +250,8 @@ async def _delegate(
     run.active.add(agent.id)
     run.start_timer(agent)
     agent.inbox.append(Item(event.id, "message", me.id, f"task: {action.task}"))
-    hand_to_reader(run.guard, agent, event.id, given)
+    if run.guard is not None and given is not None:
+        hand_to_reader(run.guard, agent, event.id, given)
     run.wake(agent)
 
 
@@ -393,9 +395,10 @@ async def _aggregate(
 async def _return(run: RunState, me: Agent, action: Return, said: Said | None, extra: dict[str, Any]) -> None:
     if me.parent is None:
         raise Forbidden("nobody gave you a task to return from; stop instead")
-    text, kept = may_return(run.writer, run.guard, me, action.text)
-    if kept:
-        action, extra = Return(text), extra | kept
+    if run.guard is not None:
+        text, kept = may_return(run.writer, run.guard, me, action.text)
+        if kept:
+            action, extra = Return(text), extra | kept
     if action.confidence is not None:
         extra = extra | {"confidence": action.confidence}
     if run.guard is not None and me.role.returns == "transcript":

@@ -87,24 +87,22 @@ def fill(watch: GuardWatch, tool: Tool, args: dict[str, Any]) -> tuple[dict[str,
     return found, Filled(events=tuple(events), arguments=named, whole=whole)
 
 
-def for_reader(
-    watch: GuardWatch | None, role: str, task: str
-) -> tuple[list[tuple[str, str]], dict[str, str]]:
+def for_reader(watch: GuardWatch, role: str, task: str) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """What a reader of this role is to read for a task, with the events that keep it, and the fields it fills in."""
-    if watch is None or watch.handles is None or not watch.is_reader(role):
+    if watch.handles is None or not watch.is_reader(role):
         return [], {}
     return watch.handles.ask(task)
 
 
 def hand_to_reader(
-    watch: GuardWatch | None,
+    watch: GuardWatch,
     reader: Agent,
     task: str,
     given: tuple[list[tuple[str, str]], dict[str, str]],
 ) -> None:
     """Let a reader read what it was sent for, by an event."""
     texts, schema = given
-    if watch is not None and watch.handles is not None and schema:
+    if watch.handles is not None and schema:
         watch.handles.asks(reader.id, task, schema)
         reader.inbox += [Item(event, "safety_flow", "", f"${event}: {text}", "tool") for event, text in texts]
 

@@ -16,11 +16,9 @@ from baton.trace.provenance import FILLED, HELD
 from baton.trace.quotes import QUOTES
 
 
-def may_return(
-    writer: TraceWriter, watch: GuardWatch | None, me: Agent, text: str
-) -> tuple[str, dict[str, Any]]:
+def may_return(writer: TraceWriter, watch: GuardWatch, me: Agent, text: str) -> tuple[str, dict[str, Any]]:
     """What is handed up of a return: of a reader's, names alone."""
-    if watch is None or watch.handles is None or not watch.is_reader(me.role.name):
+    if watch.handles is None or not watch.is_reader(me.role.name):
         return text, {}
     names = watch.handles.returned(me.id, me.next_event_id(), text)
     return names, {HELD: [], RAW: writer.text(text)}

@@ -56,14 +56,18 @@ class Library:
     def places(self) -> list[Place]:
         """What is under the paths now, or was a moment ago: every question needs one."""
         then, found = self._places
-        if time.monotonic() - then > _PLACES_SECONDS:
-            self._places = (time.monotonic(), found := find_places(self._paths))
+        return self._places_now() if time.monotonic() - then > _PLACES_SECONDS else found
+
+    def _places_now(self) -> list[Place]:
+        self._places = (time.monotonic(), found := find_places(self._paths))
         return found
 
     def place(self, key: str) -> Place:
-        for place in self.places():
-            if place.key == key:
-                return place
+        """One that is not among those of a moment ago may have come since."""
+        for places in (self.places, self._places_now):
+            for place in places():
+                if place.key == key:
+                    return place
         raise UsageError(f"there is no place {key!r} here. It may have been moved or deleted.")
 
     def measure_with(self, regret: Measured | None, price: Measured | None, name: str) -> None:
