@@ -289,7 +289,8 @@ def hidden_states(
     config = base.config
     heads = config.num_attention_heads, config.num_key_value_heads
     with getattr(model, "computing", nullcontext)():
-        x, h = embedding(ids, decoder.embed_tokens.weight), None
+        table = decoder.embed_tokens  # what it pads with learns nothing
+        x, h = embedding(ids, table.weight, table.padding_idx), None
         cos, sin = decoder.rotary_emb(x[None], position_ids=positions[None])
         half = cos.shape[-1] // 2
         rotation = cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous()
