@@ -3,7 +3,7 @@
 torch multiplies float32 matrices by MKL, which on AMD's processors leaves out half of what they can do (AMD EPYC, one
 thread: 95 GFLOP/s, oneDNN 200 to 240). oneDNN's product of a linear layer is an operation without a backward; this
 module is that backward. Long sums are taken in another order, so numbers are the same up to rounding. Passes of fewer
-tokens than `LEAST` are left as they are: runs of `tiny` games keep the numbers that were recorded of them.
+tokens than `LEAST` are to be left as they are: runs of `tiny` games keep the numbers that were recorded of them.
 T tokens, I numbers in, O out.
 """
 
@@ -19,14 +19,15 @@ from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 
 LEAST = 4096
+"""Tokens of a large pass."""
 _product: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 
 
-def large_products(num_tokens: int, device: torch.device) -> AbstractContextManager[Any]:
-    """Inside, layers of a pass over so many tokens multiply by whatever is fastest here; forward, and what of it
-    backward computes again."""
+def large_products(device: torch.device) -> AbstractContextManager[Any]:
+    """Inside, layers of a large pass multiply by whatever is fastest here; forward, and what of it backward computes
+    again."""
     known = _product is not None and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch's
-    return _ByOneDnn() if known and device.type == "cpu" and num_tokens >= LEAST else nullcontext()
+    return _ByOneDnn() if known and device.type == "cpu" else nullcontext()
 
 
 class _ByOneDnn(TorchFunctionMode):
@@ -46,7 +47,7 @@ class _ByOneDnn(TorchFunctionMode):
 
 
 def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # torch's name
-    if input.dtype != torch.float32 or weight.dtype != torch.float32 or input.numel() == 0:
+    if {input.dtype, weight.dtype} != {torch.float32} or input.numel() == 0 or input.dim() < 2:
         return linear(input, weight, bias)
     out: Tensor = _Linear.apply(input.flatten(0, -2), weight, bias)  # type: ignore[no-untyped-call]  # torch's
     return out.view(*input.shape[:-1], len(weight))

@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from baton.errors import UsageError, nearest
+from baton.forest import products
 from baton.forest.attention.parts import Attention, make_pass
 from baton.forest.layout import Layout, PackedBatch, Packing, Shape, choose, once, pack, plant, split
 from baton.forest.logprobs import check_forest, edge_logprobs, hidden_states, tree_attention
-from baton.forest.products import LEAST as LARGE
-from baton.forest.products import large_products
 from baton.forest.rows import Row
 from baton.learn.loss import Level, Loss, tokens_of, total
 
@@ -188,11 +187,10 @@ class Gradients:
         if batch is not None:
             with torch.no_grad(), tree_attention(self.reference, current):
                 reference, _ = self._forward(self.reference, batch, current.layout)
-        counted = current.layout.num_tokens
-        large = self._large_products and counted >= LARGE
+        large = self._large_products and current.layout.num_tokens >= products.LEAST
         with (
             tree_attention(self.model, current),
-            large_products(counted, self.model.device) if large else nullcontext(),
+            products.large_products(self.model.device) if large else nullcontext(),
         ):
             hidden = None
             if self._early:
