@@ -12,10 +12,9 @@ import torch
 from billing_server import billing_server
 from msgspec import structs
 from small_run import GROUP, TINY, small, team
-from thread_seats import ThreadSeats
+from thread_seats import ThreadSeats, workers_as_threads
 
 from baton import train
-from baton.compose import rollout_worker
 from baton.compose.rollout_worker import make_worker
 from baton.compose.training import begin, go_on, make_trainer
 from baton.errors import CorruptError, UsageError
@@ -47,18 +46,7 @@ TREE: dict[str, Any] = {"rollout__fan_out": [2, 2], "rollout__group_size": 2}
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[ThreadSeats]]:
-    """Workers are threads from here on; gives what made them."""
-    made: list[ThreadSeats] = []
-
-    def use(**how: Any) -> list[ThreadSeats]:
-        def seats(recipe: Recipe, setup: Callable[[int], WorkerSetup]) -> ThreadSeats:
-            made.append(ThreadSeats(setup, make_worker, **how))
-            return made[-1]
-
-        monkeypatch.setattr(rollout_worker, "_seats", seats)
-        return made
-
-    return use
+    return workers_as_threads(monkeypatch)
 
 
 def steps(trainer: Trainer, count: int = 2) -> tuple[list[list[bytes]], dict[str, torch.Tensor], Any]:

@@ -12,14 +12,11 @@ import pytest
 import torch
 from served_mock import serving
 from small_run import BASE, COMA, GROUP
-from thread_seats import ThreadSeats
+from thread_seats import ThreadSeats, workers_as_threads
 
-from baton.compose import rollout_worker
-from baton.compose.rollout_worker import make_worker
 from baton.compose.training import check_trainable, make_trainer
 from baton.errors import BatonError, UsageError
 from baton.learn.recipe import Recipe, parse
-from baton.learn.scale.workers_lots import WorkerSetup
 from baton.learn.trainer import Trainer
 from baton.trace.trace import Trace
 
@@ -35,18 +32,7 @@ def recipe(more: str = GROUP, engine: str = "vllm:local", **changes: Any) -> Rec
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[ThreadSeats]]:
-    """Workers are threads from here on; gives what made them."""
-    made: list[ThreadSeats] = []
-
-    def use(**how: Any) -> list[ThreadSeats]:
-        def seats(recipe: Recipe, setup: Callable[[int], WorkerSetup]) -> ThreadSeats:
-            made.append(ThreadSeats(setup, make_worker, **how))
-            return made[-1]
-
-        monkeypatch.setattr(rollout_worker, "_seats", seats)
-        return made
-
-    return use
+    return workers_as_threads(monkeypatch)
 
 
 Played = tuple[list[list[Any]], dict[str, torch.Tensor], list[Any]]

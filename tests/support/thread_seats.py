@@ -9,10 +9,30 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from baton.compose import rollout_worker
+from baton.compose.rollout_worker import make_worker
+from baton.learn.recipe import Recipe
 from baton.learn.scale.workers import Tell, WorkerGone
 from baton.learn.scale.workers_lots import Lot, WorkerRefused, WorkerSetup, decode_told, encode, told_of
 
 _making = threading.Lock()
+
+
+def workers_as_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[ThreadSeats]]:
+    """Workers are threads from when it is called on; gives what made them."""
+    made: list[ThreadSeats] = []
+
+    def use(**how: Any) -> list[ThreadSeats]:
+        def seats(recipe: Recipe, setup: Callable[[int], WorkerSetup]) -> ThreadSeats:
+            made.append(ThreadSeats(setup, make_worker, **how))
+            return made[-1]
+
+        monkeypatch.setattr(rollout_worker, "_seats", seats)
+        return made
+
+    return use
 
 
 class ThreadSeats:
