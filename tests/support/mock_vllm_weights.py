@@ -201,6 +201,8 @@ class MockVllm:
             self.running.wait()
             time.sleep(self.token_seconds)
             with self.lock:
+                if not self.running.is_set():  # paused while it slept: nothing is drawn until /resume
+                    continue
                 label, last = self.label, self.logits(ids + drawn, name)[-1].double()
             if params.get("top_k", 0) > 0:
                 last = torch.where(last >= last.topk(params["top_k"]).values[-1], last, -torch.inf)
@@ -235,7 +237,8 @@ class MockVllm:
     def post(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         engine, plugin = self.engine, self.plugin
         if path == "/pause":
-            self.running.clear()
+            with self.lock:  # no token is under way when it answers, as with the real server
+                self.running.clear()
         elif path == "/resume":
             self.running.set()
         elif path == "/init_weight_transfer_engine":
