@@ -170,14 +170,14 @@ def test_a_call_over_an_update_in_flight_says_which_weights_drew_what(
     first = copy.deepcopy(mine)
     mine.config.eos_token_id = first.config.eos_token_id = 10**6  # no end but the limit
     with mock_vllm(mine) as (server, url):
-        server.token_seconds = 0.01
+        server.token_seconds, server.holds_at = 0.001, 12
         engine = full_engine(mine, tokenizer, url, tmp_path, updates="in-flight")
         engine.publish("7", weights(mine))
         moved(mine, 0.2)
 
         async def both() -> list[Answer | EngineError]:
             call = asyncio.ensure_future(engine.answer([request([4, 8, 15], tokens=40)]))
-            await asyncio.sleep(0.12)
+            await asyncio.to_thread(server.held.wait, 60)
             push = asyncio.ensure_future(asyncio.to_thread(engine.publish, "8", weights(mine)))
             await asyncio.sleep(0.03)  # and one that is asked while it is under way
             (late,) = await engine.answer([request([4, 8, 15], 1, tokens=2)])
@@ -191,7 +191,7 @@ def test_a_call_over_an_update_in_flight_says_which_weights_drew_what(
     assert answer.versions is not None
     assert [each.version for each in answer.versions] == ["7", "8"]
     said, at = list(answer.completion_ids or ()), answer.versions[0].end
-    assert 0 < at < len(said) == answer.versions[1].end == 40
+    assert (at, len(said), answer.versions[1].end) == (12, 40, 40)
     told = np.array(list(answer.logprobs or ()))
     old, new = logprobs(first, [4, 8, 15], said), logprobs(mine, [4, 8, 15], said)
     assert np.abs(old - told)[:at].max() < 1e-4

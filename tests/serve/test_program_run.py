@@ -58,9 +58,16 @@ def test_a_time_limit_ends_a_group_that_ignores_being_asked(
     assert ran.cut == "it ran longer than 1 s"
     assert ran.exit_code == -9
     assert ran.text.startswith("here")
-    time.sleep(0.05)
     for pid in map(int, (tmp_path / "pids").read_text().split()):
-        assert not _alive(pid)
+        assert _dies(pid)
+
+
+def _dies(pid: int) -> bool:
+    """Whether it is gone soon: what was killed still has to be let die."""
+    until = time.monotonic() + 20
+    while (alive := _alive(pid)) and time.monotonic() < until:
+        time.sleep(0.01)
+    return not alive
 
 
 def _alive(pid: int) -> bool:
@@ -75,12 +82,12 @@ def test_what_a_program_leaves_behind_neither_holds_its_run_up_nor_lives_on(tmp_
         "import os,sys,time\n"
         f"if os.fork() == 0:\n    open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
         "    time.sleep(60); os._exit(0)\n"
-        "time.sleep(.1)\nprint('done')"
+        f"while not os.path.exists({str(tmp_path / 'pid')!r}) or not open({str(tmp_path / 'pid')!r}).read():\n"
+        "    time.sleep(.01)\nprint('done')"
     )
     ran = python(code)
     assert (ran.exit_code, ran.text, ran.cut) == (0, "done\n", None)
-    time.sleep(0.05)
-    assert not _alive(int((tmp_path / "pid").read_text()))
+    assert _dies(int((tmp_path / "pid").read_text()))
 
 
 def test_somebody_else_ends_it_and_says_why() -> None:
@@ -124,7 +131,7 @@ def test_being_cancelled_ends_the_program(tmp_path: Path) -> None:
             await task
 
     asyncio.run(cancelled())
-    assert not _alive(int((tmp_path / "pid").read_text()))
+    assert _dies(int((tmp_path / "pid").read_text()))
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,11 @@ class Drawing:
         self.asked: list[Ask] = []
         self.keys: list[str] = []
         self.gate: asyncio.Event | None = None
+        self.waiting = 0
 
     async def reply(self, ask: Ask, *, key: str, growth: GrownAsk | None) -> Reply:
         if self.gate is not None:
+            self.waiting += 1
             await self.gate.wait()
         self.draws += 1
         self.asked.append(ask)
@@ -159,7 +161,8 @@ def test_a_client_that_leaves_does_not_take_the_answer_with_it(tmp_path: Path) -
     async def going() -> str:
         backend.gate = asyncio.Event()
         leaving = asyncio.create_task(session.ask(ask_of("slow"), {}))
-        await asyncio.sleep(0.01)
+        while not backend.waiting:
+            await asyncio.sleep(0.001)
         leaving.cancel()
         await asyncio.gather(leaving, return_exceptions=True)
         waiting = asyncio.create_task(session.ask(ask_of("slow"), {}))
@@ -178,7 +181,8 @@ def test_two_who_wait_for_the_same_question_get_two_draws(tmp_path: Path) -> Non
     async def going() -> set[str]:
         backend.gate = asyncio.Event()
         both = [asyncio.create_task(session.ask(ask_of("roll"), {})) for _ in range(3)]
-        await asyncio.sleep(0.01)
+        while backend.waiting < 3:
+            await asyncio.sleep(0.001)
         backend.gate.set()
         return {(await one).id for one in both}
 

@@ -114,6 +114,10 @@ class MockVllm:
         self.asked: list[str] = []
         """Paths, in order."""
         self.token_seconds = 0.0
+        self.holds_at = 0
+        """So many tokens into an answer its next one waits for other weights; 0: none waits."""
+        self.held = threading.Event()
+        """Set when an answer waits so."""
         self.faults: dict[str, int] = {}
         """What is to go wrong -> how often yet: "drop /update_weights" hangs up, "keep head", "keep old", "flip
         bit"."""
@@ -202,6 +206,9 @@ class MockVllm:
             time.sleep(self.token_seconds)
             with self.lock:
                 if not self.running.is_set():  # paused while it slept: nothing is drawn until /resume
+                    continue
+                if self.holds_at and len(drawn) == self.holds_at and spans[-1]["version"] == self.label:
+                    self.held.set()
                     continue
                 label, last = self.label, self.logits(ids + drawn, name)[-1].double()
             if params.get("top_k", 0) > 0:

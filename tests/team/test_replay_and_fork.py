@@ -332,8 +332,11 @@ def test_a_person_instructs_a_running_team() -> None:
 
 def test_a_paused_run_holds_still_and_goes_on() -> None:
     async def session() -> tuple[int, int, Trace]:
+        asked, gate = asyncio.Event(), asyncio.Event()
+
         async def slow(request: Request) -> str:
-            await asyncio.sleep(0.01)
+            asked.set()
+            await gate.wait()
             turn = sum(entry.speaker == "assistant" for entry in request.entries)
             return (
                 "stop done"
@@ -346,9 +349,10 @@ def test_a_paused_run_holds_still_and_goes_on() -> None:
         team = Team.of(make_topology("centralized"), ScriptedEngine("slow", slow), clock="real")
         going = start(team, Assignment(task_id="t", prompt="p"))
         task = asyncio.create_task(going.go())
-        await asyncio.sleep(0.015)
+        await asked.wait()
         going.driver.pause()
-        await asyncio.sleep(0.02)
+        gate.set()
+        await asyncio.sleep(0.05)  # what was asked before is heard
         before = len(going.writer.trace(finished=False).events)
         await asyncio.sleep(0.05)
         after = len(going.writer.trace(finished=False).events)

@@ -525,7 +525,7 @@ def test_as_a_tool() -> None:
 
 def test_waiting_for_a_seat_costs_no_time_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "_SEATS", threading.BoundedSemaphore(1))
-    hurried = python_tool(SandboxLimits(wall_seconds=2.0))
+    hurried = python_tool(SandboxLimits(wall_seconds=2.9))
     others = set(psutil.Process().children())
     at_once: list[int] = []
 

@@ -50,7 +50,7 @@ def post(page: Page, name: str, **query: str) -> Any:
 
 def table(page: Page, **query: object) -> dict[str, Any]:
     """The table when all has been read."""
-    for _ in range(200):
+    for _ in range(2000):
         found = ask(page, "table", **query)
         if "error" in found or found["progress"]["complete"]:
             return dict(found)
@@ -59,7 +59,7 @@ def table(page: Page, **query: object) -> dict[str, Any]:
 
 
 def searched(page: Page, words: str, **query: object) -> dict[str, Any]:
-    for _ in range(400):
+    for _ in range(2000):
         found = ask(page, "search", words=words, **query)
         if "error" in found or found["done"]:
             return dict(found)
@@ -180,7 +180,7 @@ class TestLive:
         write([team, named(team, "new")], runs / "teams.jsonl")  # one stays, one goes, one comes
         (runs / "hostile.jsonl").unlink()
         write_store([named(team, "also new")], runs / "live" / "run.db")
-        for _ in range(300):
+        for _ in range(2000):
             names = {row["id"] for row in table(page)["rows"]}
             if names >= {"new", "also new"} and "Ünïcode 名前" not in names and len(names) == before:
                 return
@@ -193,7 +193,7 @@ class TestLive:
         assert table(page)["total"] == 1
         seal_store(tmp_path / "run.db", tmp_path)
         write_store([named(team, "two")], tmp_path / "run.db")
-        for _ in range(300):
+        for _ in range(2000):
             if {row["id"] for row in table(page)["rows"]} == {team.trace_id, "two"}:
                 return
             time.sleep(0.02)
@@ -313,7 +313,7 @@ class TestSelections:
         page = client(runs)
         table(page)
         assert post(page, "label", q="topology=hierarchical", label="look at") == {"labelled": 3, "had_it": 0}
-        for _ in range(200):
+        for _ in range(2000):
             if (found := table(page, q='label="look at"'))["total"] == 3:
                 break
             time.sleep(0.02)

@@ -51,7 +51,7 @@ def ask(page: TestClient, name: str, **query: object) -> Any:
 
 
 def rows(page: TestClient, place: str) -> list[dict[str, Any]]:
-    for _ in range(50):
+    for _ in range(400):
         found = ask(page, "table", q=f'place="{place}"', place=place)
         if "error" in found:
             raise AssertionError(found["error"])
@@ -63,7 +63,7 @@ def rows(page: TestClient, place: str) -> list[dict[str, Any]]:
 
 def problem(page: TestClient, place: str) -> str:
     """Why a place cannot be read."""
-    for _ in range(100):
+    for _ in range(400):
         (*found,) = ask(page, "table", place=place)["progress"]["problems"]
         if found:
             return str(found[0]["why"])

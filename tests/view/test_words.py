@@ -56,7 +56,7 @@ def ask(page: TestClient, name: str, **query: object) -> Any:
 
 
 def complete(page: TestClient) -> TestClient:
-    for _ in range(500):
+    for _ in range(2000):
         if ask(page, "table")["progress"]["complete"]:
             return page
         time.sleep(0.02)
@@ -64,7 +64,7 @@ def complete(page: TestClient) -> TestClient:
 
 
 def searched(page: TestClient, words: str, **query: object) -> dict[str, Any]:
-    for _ in range(500):
+    for _ in range(2000):
         found = ask(page, "search", words=words, **query)
         query.pop("again", None)
         if "error" in found or found["done"]:
