@@ -64,13 +64,15 @@ AWAY = 10**9
 WARM: dict[str, Any] = {"instances": 12_000, "rows": 64, "stages": ((0.0, 750, 5e-3), (0.5, 100, 1e-3))}
 """Of the start: the share of reports that are tossed, steps, learning rate; first of right ones only."""
 POINTS = 8
+AT_ONCE = 200
+"""Rows that are looked at together: a large vocabulary needs room."""
 KEPT = RESULTS / "result13_diffusion.json"
 _ESTIMATORS = {
     "uniform": "leave-one-out", "agent": "difference", "message": "message-replay", "fork": "message-replay",
 }  # fmt: skip
 
 
-def recipe_of(n: int, credit: str, seed: int, model: str, rate: float) -> Any:
+def recipe_of(n: int, credit: str, seed: int, model: str, rate: float, num_reports: int = REPORTS) -> Any:
     """A run's recipe."""
     from msgspec import structs
 
@@ -85,7 +87,7 @@ def recipe_of(n: int, credit: str, seed: int, model: str, rate: float) -> Any:
     changes = [
         f"policies.main.model={model}",
         "team.max_tokens=6",
-        f"rollout.groups={max(1, REPORTS // (GROUP * n))}",
+        f"rollout.groups={max(1, num_reports // (GROUP * n))}",
         f"rollout.group_size={GROUP}",
         f"train.learning_rate={rate or 1e-12}",
         f"train.seed={seed}",
@@ -111,7 +113,7 @@ def make_start(seed: int, place: Path) -> None:
     from baton.learn.models.start import spoken_rows, texts_of, warm_rows
     from baton.learn.models.tiny import Tiny, make_tiny
 
-    said = [reports_tossed(seed, toss) for toss, _, _ in WARM["stages"]]
+    said = [reports_tossed(seed, toss, WARM["instances"]) for toss, _, _ in WARM["stages"]]
     model, tokenizer = make_tiny(texts_of(said[0]), Tiny(width=64, vocabulary=320, context=64), seed=seed)
     for spoken, (_, steps, rate) in zip(said, WARM["stages"], strict=True):
         rows, counts = spoken_rows(tokenizer, spoken), list(spoken.values())
@@ -120,13 +122,13 @@ def make_start(seed: int, place: Path) -> None:
     tokenizer.save_pretrained(place)
 
 
-def reports_tossed(seed: int, share: float) -> Counter[Any]:
+def reports_tossed(seed: int, share: float, instances: int) -> Counter[Any]:
     """What workers read and say, a share of it tossed: `no` or the number that was read, whatever was asked for."""
     from baton.tasks.needle import QUIET, Needle, found_in
 
     task, toss = Needle(num_shards=2, per_shard=PER_SHARD), random.Random(seed)
     spoken: Counter[Any] = Counter()
-    for number in range(WARM["instances"]):
+    for number in range(instances):
         one = task.instance(AWAY + number)
         for shard in (1, 2):
             told = task.part(one, shard)
@@ -149,69 +151,89 @@ def worker(job: Job) -> Record:
     return kept | record | {"cpu_seconds": time.process_time() - began}
 
 
+def made_of(job: Job, seed: int, model: str) -> Any:
+    return recipe_of(job["n"], job["credit"], seed, model, job["rate"], job.get("reports", REPORTS))
+
+
 def run(job: Job, model: str) -> Record:
     from baton.compose.training import make_trainer
 
-    trainer = make_trainer(recipe_of(job["n"], job["credit"], job["seed"], model, job["rate"]))
+    trainer = make_trainer(made_of(job, job["seed"], model))
     every = job["tokens"] / POINTS
     curve = [[0, *skill(trainer, job["episodes"])]]
-    spent, invalid = 0, 0.0
+    spent, invalid, failed = 0, 0.0, 0.0
     while spent < job["tokens"]:
         told = trainer.step().metrics
         spent, invalid = told["total_tokens"], invalid + told["sizes"]["invalid"]
+        failed += told["sizes"]["failed"]
         if spent >= every * len(curve):
             curve.append([spent, *skill(trainer, job["episodes"])])
-    return {"curve": curve, "steps": trainer.step_number, "invalid": invalid / trainer.step_number}
+    return {
+        "curve": curve,
+        "steps": trainer.step_number,
+        "invalid": invalid / trainer.step_number,
+        "failed": failed,
+    }
 
 
 def skill(trainer: Any, episodes: int, split: Any = "test") -> list[float]:
     """The chances of exactly the right report of the worker that holds the fact, and of one that does not."""
-    import torch
+    policy = trainer.policies["main"]
+    return chances(policy.model, policy.tokenizer, range(AWAY, AWAY + episodes), split)
 
+
+def chances(model: Any, tokenizer: Any, instances: Sequence[int], split: Any) -> list[float]:
+    """The same of any model, on these instances."""
     from baton.learn.models.start import spoken_rows
     from baton.tasks.needle import Needle, found_in
 
-    task, policy = Needle(num_shards=2, per_shard=PER_SHARD), trainer.policies["main"]
-    every = [task.instance(AWAY + number, split) for number in range(episodes)]
+    task = Needle(num_shards=2, per_shard=PER_SHARD)
+    every = [task.instance(number, split) for number in instances]
     told = [[task.part(one, shard) for shard in (one.gold["shard"], 3 - one.gold["shard"])] for one in every]
     found = []
     for side in (0, 1):
         spoken = [(asking(each[side]), f"return {found_in(each[side])}") for each in told]
-        chances = [
-            math.exp(sum(said))
-            for said in said_so(policy.model, spoken_rows(policy.tokenizer, spoken), torch)
-        ]
-        found.append(math.fsum(chances) / len(chances))
+        right = [math.exp(sum(said)) for said in said_so(model, spoken_rows(tokenizer, spoken))]
+        found.append(math.fsum(right) / len(right))
     return found
 
 
-def said_so(model: Any, rows: Sequence[Any], torch: Any) -> list[list[float]]:
+def said_so(model: Any, rows: Sequence[Any]) -> list[list[float]]:
     """Of each row the log-probabilities of its answer's tokens."""
-    longest = max(len(row.ids) for row in rows)
-    ids = torch.zeros((len(rows), longest), dtype=torch.long)
-    for k, row in enumerate(rows):
-        ids[k, : len(row.ids)] = torch.tensor(row.ids.tolist())
-    with torch.no_grad():  # causal, so what pads a row on the right is not seen by it
-        every = torch.log_softmax(model(ids.to(model.device)).logits.float(), -1)
-    return [[float(every[k, at - 1, row.ids[at]]) for at in row.places] for k, row in enumerate(rows)]
+    import torch
+
+    found = []
+    for at in range(0, len(rows), AT_ONCE):
+        some = rows[at : at + AT_ONCE]
+        ids = torch.zeros((len(some), max(len(row.ids) for row in some)), dtype=torch.long)
+        for k, row in enumerate(some):
+            ids[k, : len(row.ids)] = torch.tensor(row.ids.tolist())
+        with torch.no_grad():  # causal, so what pads a row on the right is not seen by it
+            every = torch.log_softmax(model(ids.to(model.device)).logits.float(), -1)
+        read = [(k, place - 1, int(row.ids[place])) for k, row in enumerate(some) for place in row.places]
+        values = iter(every[tuple(zip(*read, strict=True))].tolist())
+        found += [[next(values) for _ in row.places] for row in some]
+    return found
 
 
 def still(job: Job, model: str) -> Record:
     """The signal to noise at weights that do not move: mean and spread, over groups, of the skill's gradient."""
     from baton.compose.training import make_trainer
 
-    trainer = make_trainer(recipe_of(job["n"], job["credit"], STILL, model, 0.0))
+    trainer = make_trainer(made_of(job | {"rate": 0.0}, STILL, model))
     p, q = skill(trainer, 4 * job["episodes"])
     found: list[float] = []
+    failed = 0.0
     told: dict[str, Any] = {}
     while not found or told["total_tokens"] < job["tokens"]:
         made = trainer.step()
         told = made.metrics
+        failed += told["sizes"]["failed"]
         found += [
             gradients(trainer.stage.task, made.traces[at : at + GROUP], p, q)
             for at in range(0, len(made.traces), GROUP)
         ]
-    return {"p": p, "q": q, "gradients": found, "tokens": told["total_tokens"]}
+    return {"p": p, "q": q, "gradients": found, "tokens": told["total_tokens"], "failed": failed}
 
 
 def jobs(num_seeds: int, quick: bool, model: str = "", only: Sequence[int] = SIZES) -> list[Job]:
@@ -288,17 +310,21 @@ def rows(records: Sequence[Record]) -> list[dict[str, Any]]:
     return found
 
 
-def table(records: Sequence[Record]) -> str:
+def table(records: Sequence[Record], budget: float = TOKENS) -> str:
     """Every size and credit: signal to noise, speed, skill at the end, and what differs from uniform credit."""
+
+    def fast(record: Record) -> float:
+        return speed(record, budget)
+
     lines = []
     for row in rows(records):
         mine, uniform = row["runs"], of(records, "uniform", row["n"])
-        against = [paired(mine, uniform, f) if row["credit"] != "uniform" else "" for f in (speed, at_end)]
+        against = [paired(mine, uniform, f) if row["credit"] != "uniform" else "" for f in (fast, at_end)]
         lines.append(
             (
                 str(row["n"]), row["credit"], str(len(mine)), f"{row['predicted']:.2f}",
                 "–" if math.isnan(row["measured"]) else f"{row['measured']:.2f}",
-                shown(map(speed, mine)), against[0], shown(map(at_end, mine)), against[1],
+                shown(map(fast, mine)), against[0], shown(map(at_end, mine)), against[1],
                 shown((each["steps"] for each in mine), ".0f").split(" ")[0],
             )
         )  # fmt: skip
