@@ -29,6 +29,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -93,7 +94,7 @@ def make_start(given: str, warm: dict[str, Any], place: Path) -> None:
             )  # fmt: skip
             found = there.chances(model, tokenizer, away(warm["looked_at"]), "train")
             told.append([stage["tossed"], steps, *found])
-            print(f"start, {stage['tossed']} tossed, step {steps}: right in {found}", flush=True)
+            say(f"start, {stage['tossed']} tossed, step {steps}: right in {found}")
             if all(low <= each <= high for each in found):
                 break
     facts = {"looked": told, "device": device_of(model), "dtype": str(model.dtype)}
@@ -101,6 +102,10 @@ def make_start(given: str, warm: dict[str, Any], place: Path) -> None:
     model.to("cpu").save_pretrained(place)
     tokenizer.save_pretrained(place)
     (place / "start.json").write_text(json.dumps(facts), "utf-8")
+
+
+def say(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
 
 
 def away(count: int) -> range:
@@ -123,9 +128,9 @@ def worker(job: Job) -> Record:
             record = timed(job)
             if not record["failed"] or not tries_left:
                 return record
-            print(f"{job['arm']}, seed {job['seed']}: {record['failed']} calls failed", flush=True)
+            say(f"{job['arm']}, seed {job['seed']}: {record['failed']} calls failed")
         except torch.OutOfMemoryError as error:
-            print(f"{job['arm']}, seed {job['seed']}: {error}", flush=True)
+            say(f"{job['arm']}, seed {job['seed']}: {error}")
         tidy()
         time.sleep(WAIT)
     raise RuntimeError(f"{job['arm']}, seed {job['seed']}: no room on the GPU in {TRIES} tries.")
@@ -191,6 +196,12 @@ def test_jobs(start: str, rates: dict[tuple[int, str], float], quick: bool) -> l
     return [*found[:large], *resting, *found[large:]]
 
 
+def jobs(num_seeds: int, quick: bool) -> list[Job]:
+    """All runs but those whose rates are chosen only then."""
+    del num_seeds
+    return first_jobs("smollm2", quick)
+
+
 def tuned_at(n: int) -> int:
     """The size whose rate a team of n takes."""
     return max((size for size in TUNED if size <= n), default=TUNED[0])
@@ -243,7 +254,7 @@ def table(kept: dict[str, Any]) -> str:
         for (n, credit), best in rates.items()
     ]
     tuned = markdown(("n", "credit", *(f"speed at {rate:g}" for rate in tried), "taken"), lines)
-    return f"Start: {'; '.join(told)}.\n\n{tuned}\n\n{there.table(kept['test'], TOKENS)}"
+    return f"{there.table(kept['test'], TOKENS)}\n\n{tuned}\n\nThe start: {'; '.join(told)}."
 
 
 def read_part() -> list[Record]:
@@ -272,7 +283,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="one seed, two small steps: shows that it runs")
     parser.add_argument("--processes", type=int, default=1, help="runs at a time")
-    parser.add_argument("--model", default="smollm2", metavar="FOLDER", help="where the model is")
+    parser.add_argument("--model", metavar="FOLDER", help="where the model is; smollm2, with --quick tiny")
     parser.add_argument(
         "--kept", action="store_true", help="print the tables of the records kept in results/"
     )
@@ -286,7 +297,7 @@ def main() -> None:
     if args.kept:
         print(table(json.loads(KEPT.read_text("utf-8"))))
         return
-    start, facts = begin(args.model, args.quick)
+    start, facts = begin(args.model or ("tiny" if args.quick else "smollm2"), args.quick)
     if args.gather:
         records = read_part()
     else:

@@ -63,7 +63,7 @@ def test_seeds_that_a_cut_left_half_are_left_out(
         (0, 1), num_smaller
     )
     lines = result.table(kept).splitlines()
-    assert lines[0].startswith("Start: 30 steps with 0 of the reports tossed, then right in 0.990")
+    assert lines[-1].startswith("The start: 30 steps with 0 of the reports tossed, then right in 0.990")
     assert sum("| 2 |" in line for line in lines) == num_smaller
 
 
