@@ -29,6 +29,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -120,20 +121,26 @@ def device_of(model: Any) -> str:
 
 
 def worker(job: Job) -> Record:
-    """One run of result 13's, and what it took. Where a GPU that is shared has no room for it, it begins anew later."""
-    import torch
+    """One run of result 13's, and what it took. Where a GPU that is shared has no room for it, it begins anew later.
 
+    What breaks a run is its record: others go on.
+    """
     for tries_left in reversed(range(TRIES)):
         try:
             record = timed(job)
-            if not record["failed"] or not tries_left:
+            if not record["failed"]:
                 return record
-            say(f"{job['arm']}, seed {job['seed']}: {record['failed']} calls failed")
-        except torch.OutOfMemoryError as error:
-            say(f"{job['arm']}, seed {job['seed']}: {error}")
+            broken = f"{record['failed']} calls failed"
+        except Exception as error:
+            broken = f"{type(error).__name__}: {error}"
+        say(f"{job['arm']}, seed {job['seed']}: {broken}")
+        if "CUDA error" in broken and "out of memory" not in broken:
+            os._exit(1)  # this process can compute nothing more; the command goes on where it was
+        if not tries_left or not ("memory" in broken or "failed" in broken):
+            break
         tidy()
         time.sleep(WAIT)
-    raise RuntimeError(f"{job['arm']}, seed {job['seed']}: no room on the GPU in {TRIES} tries.")
+    return {key: job[key] for key in ("arm", "seed", "n", "credit", "still", "rate")} | {"broken": broken}
 
 
 def timed(job: Job) -> Record:
@@ -235,8 +242,11 @@ def whole(records: Sequence[Record]) -> list[Record]:
 
 def gathered(records: Sequence[Record], start: dict[str, Any]) -> dict[str, Any]:
     """What is kept: how the start came about, the runs that rates were chosen by, and whole test seeds."""
-    tuning = [each for each in records if each["seed"] == TUNING]
-    return {"start": start, "tuning": tuning, "test": whole([r for r in records if r["seed"] != TUNING])}
+    broken = [each for each in records if "broken" in each]
+    sound = [each for each in records if "broken" not in each]
+    tuning = [each for each in sound if each["seed"] == TUNING]
+    tests = whole([each for each in sound if each["seed"] != TUNING])
+    return {"start": start, "tuning": tuning, "test": tests, "broken": broken}
 
 
 def table(kept: dict[str, Any]) -> str:
@@ -254,6 +264,7 @@ def table(kept: dict[str, Any]) -> str:
         for (n, credit), best in rates.items()
     ]
     tuned = markdown(("n", "credit", *(f"speed at {rate:g}" for rate in tried), "taken"), lines)
+    told += [f"broken: {each['arm']}, seed {each['seed']}, {each['broken']}" for each in kept["broken"]]
     return f"{there.table(kept['test'], TOKENS)}\n\n{tuned}\n\nThe start: {'; '.join(told)}."
 
 
@@ -303,11 +314,11 @@ def main() -> None:
     else:
         part = None if args.quick else PART
         records = run_jobs(first_jobs(start, args.quick), worker, args.processes, part)
-        rates = chosen([each for each in records if each["seed"] == TUNING])
+        rates = chosen(gathered(records, facts)["tuning"])
         records += run_jobs(test_jobs(start, rates, args.quick), worker, args.processes, part)
     kept = gathered(records, facts)
     if args.quick:
-        print(table(kept | {"test": records}))
+        print(table(kept | {"test": [each for each in records if "broken" not in each]}))
         return
     keep(kept)
     PART.unlink(missing_ok=True)

@@ -67,6 +67,25 @@ def test_seeds_that_a_cut_left_half_are_left_out(
     assert sum("| 2 |" in line for line in lines) == num_smaller
 
 
+def test_a_broken_run_is_told_and_does_not_count(result: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = result.first_jobs("start", quick=False)
+    tries = []
+
+    def full(job: dict[str, Any]) -> None:
+        tries.append(job)
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(result, "timed", full)
+    monkeypatch.setattr(result, "WAIT", 0.0)
+    broken = result.worker(jobs[-1])
+    assert len(tries) == result.TRIES
+    kept = result.gathered([record(jobs[-2]), broken], {"looked": [[0.0, 10, 0.9, 0.9]]})
+    assert [len(kept[part]) for part in ("tuning", "test", "broken")] == [1, 0, 1]
+    assert "broken: fork, n = 32, rate 3e-05, seed 1001, RuntimeError: CUDA out of memory" in result.table(
+        kept
+    )
+
+
 def test_the_start_is_taught_until_both_chances_are_where_they_should_be(
     result: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
