@@ -2,7 +2,8 @@
 
 A small model that was never taught to write a tool call writes none, and then there is nothing to reward. This play
 teaches it the form: the front desk hands over to a desk which is the right one in half of the cases and drawn by chance
-in the others, and a department names its aisle. A single agent is as often right about the aisle.
+in the others, and a department names its aisle. A single agent is as often right about the aisle. `form` is the
+same play with a desk drawn by chance every time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ KNOWS = 0.5
 """How often the play knows the right desk; otherwise it takes any."""
 
 
-def play(ask: Ask, random: Random) -> Utterance:
+def form(ask: Ask, random: Random) -> Utterance:
+    """What is said to an ask by a play that never knows the right desk."""
+    return play(ask, random, knows=0.0)
+
+
+def play(ask: Ask, random: Random, knows: float = KNOWS) -> Utterance:
     """What is said to an ask."""
     told = [each for each in ask.messages if each.speaker == "tool"]
     if ask.tools and told:  # a desk has answered: repeat it
@@ -28,7 +34,7 @@ def play(ask: Ask, random: Random) -> Utterance:
         return Utterance(speaker="assistant", text=aisles[0])
     question = next(each.text for each in ask.messages if each.speaker == "user")
     right = next(name for name, items in ITEMS.items() if question.endswith(items))
-    if random.random() >= KNOWS:
+    if random.random() >= knows:
         right = random.choice(list(ITEMS))
     if not ask.tools:  # a single agent
         return Utterance(speaker="assistant", text=AISLES[right])
