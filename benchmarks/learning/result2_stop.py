@@ -110,7 +110,7 @@ def _rows(game: Game, mine: list[Record]) -> list[list[str]]:
             values = [_value(record, solution) for record in found]
             add(arm, values, [_rounds(record) for record in found], str(len(found)), invalid)
     rounds = float(np.mean([_rounds(record) for record in mine if record["arm"] == "learned"]))
-    fixed, best_k, oracle = _fixed_and_oracle(game, solution, rounds)
+    fixed, best_k, oracle = fixed_and_oracle(game, solution, rounds)
     add("fixed k, best", [fixed], [best_k])
     for who, bound in _bounds(game).items():
         add(who, *_sprt(game, bound))
@@ -138,7 +138,7 @@ def _stop_value(game: Game, state: State) -> float:
     return max(found, default=-math.inf)
 
 
-def _fixed_and_oracle(game: Game, solution: Solution, rounds: float) -> tuple[float, int, float]:
+def fixed_and_oracle(game: Game, solution: Solution, rounds: float) -> tuple[float, int, float]:
     """Plays on as long as it goes; what stopping after each round would have given: the best on average, after how
     many choices to go on, and the best in hindsight of so many rounds."""
     random = np.random.default_rng(0)
