@@ -37,7 +37,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -232,12 +232,12 @@ def paired(mine: list[float], theirs: list[float], *, ratio: bool = False) -> st
     return f"{mean:+.3f}" + ("" if half is None else f" ± {half:.3f}")
 
 
-def guessing(records: list[Record]) -> tuple[str, list[float]]:
+def guessing(records: list[Record], changes: Sequence[str] = ()) -> tuple[str, list[float]]:
     """What a guess gets in every seed's test: the commonest answer of training questions. Added after the tests ran."""
     from baton.compose.stage_from_recipe import make_stage
     from baton.learn.recipe import load
 
-    task = make_stage(load(ARMS["team"])).task
+    task = make_stage(load(ARMS["team"], changes)).task
     guess = Counter(task.instance(k, "train").gold for k in range(500)).most_common(1)[0][0]
     num = len(records[0]["after"]["episodes"]) // max(TRIES)
     shares = [
@@ -247,8 +247,11 @@ def guessing(records: list[Record]) -> tuple[str, list[float]]:
     return guess, shares
 
 
-def table(records: list[Record]) -> str:
-    """Every arm and number of tries; the single agents at the team's tokens and path; the bar."""
+def table(records: list[Record], changes: Sequence[str] = ()) -> str:
+    """Every arm and number of tries; the single agents at the team's tokens and path; the bar.
+
+    `changes` to the recipe: of a result that asks over other pages.
+    """
     team = {key: of(records, "team", 1, key) for key in ("success", "tokens", "path")}
     rows = []
     for arm in ARMS:
@@ -261,7 +264,7 @@ def table(records: list[Record]) -> str:
                 shown(of(records, arm, n, key), form) for key, form in (("tokens", ".0f"), ("path", ".2f"))
             ]
             rows.append((arm, str(n), shown(before) if n == 1 else "", *cells, *costs))
-    guess, shares = guessing(records)
+    guess, shares = guessing(records, changes)
     rows.append((f"none, always {guess}", "", "", shown(shares), "", "", ""))
     first = markdown(
         (
