@@ -20,7 +20,7 @@ start         made once, the same for all arms: supervised, on scripted play of 
 phases        first all runs at their start, which is the comparison without RL; then RL, measured again on the same
               instances. So something whole is there whatever is cut short
 training      300,000 tokens a run; learning rate 0.00001 for all arms, set beforehand
-tuning        none, for any arm; no run on test facts before
+tuning        none, for any arm
 test          seeds 10 to 14, in this order, all arms of a seed before the next; 64 instances each, three tries. What
               the machine's time does not allow is not run, and the table after training is of the seeds that have all
               arms. Intervals are over training runs and instances, not over starts
