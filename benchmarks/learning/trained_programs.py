@@ -61,6 +61,7 @@ from pathlib import Path
 from typing import Any
 
 from runs import RESULTS, interval, markdown, shown
+from trained_programs_picture import panels_of, picture
 
 HERE = Path(__file__).resolve()
 PROGRAMS = HERE.parents[2] / "examples" / "programs"
@@ -257,64 +258,68 @@ def mean_of(line: Line) -> float:
     return float(line["return"]["mean"])
 
 
+def earned(out: Path, arm: str, title: str, seeds: Sequence[int]) -> list[str]:
+    """A row: what it earned before the start, after it, and after training."""
+    before, after = held_out(out, arm, seeds)
+    pairs = list(zip(before, after, strict=True))
+    raw = lines_of(out / f"raw-{arm}.evals.jsonl")
+    return [
+        title,
+        f"{mean_of(raw[0]):.2f}" if raw else "–",
+        shown(before, ".2f"),
+        shown(after, ".2f"),
+        shown([b - a for a, b in pairs], ".2f"),
+        ", ".join(f"{a:.2f} → {b:.2f}" for a, b in pairs),
+    ]
+
+
+def beside(out: Path, arm: str, title: str, seeds: Sequence[int]) -> list[str]:
+    """A row: a program and what its tokens buy otherwise."""
+    runs = [measured(out, f"{arm}{seed}") for seed in seeds]
+    singles = [measured(out, f"alone{seed}")["tries"] for seed in seeds]
+    after, tokens = [mean_of(run["team"]) for run in runs], [run["team"]["tokens"] for run in runs]
+    tries = [
+        max(1, min(TRIES, round(count / each["tokens"]))) for count, each in zip(tokens, singles, strict=True)
+    ]
+    worth = [by_tries(each, count) for each, count in zip(singles, tries, strict=True)]
+    return [
+        title,
+        f"{interval(tokens)[0]:.0f}",
+        shown(after, ".2f"),
+        shown([mean_of(run["best"]) for run in runs], ".2f"),
+        shown([mean_of(run["alone"]) for run in runs], ".2f"),
+        "/".join(str(each) for each in sorted(set(tries))),
+        shown([most for _, most in worth], ".2f"),
+        shown([best for best, _ in worth], ".2f"),
+        shown([a - most for a, (_, most) in zip(after, worth, strict=True)], ".2f"),
+    ]
+
+
 def table(out: Path) -> str:
     """Both tables."""
     seeds = whole_seeds(out)
-    rows, beside = [], []
-    for arm, title in TITLES.items():
-        runs = [measured(out, f"{arm}{seed}") for seed in seeds]
-        singles = [measured(out, f"alone{seed}")["tries"] for seed in seeds]
-        before, after = ([mean_of(run[who]) for run in runs] for who in ("untrained", "team"))
-        tokens = [run["team"]["tokens"] for run in runs]
-        raw = lines_of(out / f"raw-{arm}.evals.jsonl")
-        rows.append(
-            [
-                title,
-                f"{mean_of(raw[0]):.2f}" if raw else "–",
-                shown(before, ".2f"),
-                shown(after, ".2f"),
-                shown([b - a for a, b in zip(before, after, strict=True)], ".2f"),
-                ", ".join(f"{a:.2f} → {b:.2f}" for a, b in zip(before, after, strict=True)),
-            ]
-        )
-        tries = [
-            max(1, min(TRIES, round(count / each["tokens"])))
-            for count, each in zip(tokens, singles, strict=True)
-        ]
-        worth = [by_tries(each, count) for each, count in zip(singles, tries, strict=True)]
-        beside.append(
-            [
-                title,
-                f"{interval(tokens)[0]:.0f}",
-                shown(after, ".2f"),
-                shown([mean_of(run["best"]) for run in runs], ".2f"),
-                shown([mean_of(run["alone"]) for run in runs], ".2f"),
-                "/".join(str(each) for each in sorted(set(tries))),
-                shown([most for _, most in worth], ".2f"),
-                shown([best for best, _ in worth], ".2f"),
-                shown([a - most for a, (_, most) in zip(after, worth, strict=True)], ".2f"),
-            ]
-        )
-    single = [measured(out, f"alone{seed}") for seed in seeds]
-    before, after = ([mean_of(run[who]) for run in single] for who in ("untrained", "team"))
-    raw = lines_of(out / "raw-alone.evals.jsonl")
-    rows.append(
-        [
-            "single agent",
-            f"{mean_of(raw[0]):.2f}" if raw else "–",
-            shown(before, ".2f"),
-            shown(after, ".2f"),
-            shown([b - a for a, b in zip(before, after, strict=True)], ".2f"),
-            ", ".join(f"{a:.2f} → {b:.2f}" for a, b in zip(before, after, strict=True)),
-        ]
-    )
     rates = ", ".join(f"{arm} {chosen_rate(out, arm):g}" for arm in ("plain", "alone"))
     head = ["program", "before the start", "after the start", "after training", "difference", "seed by seed"]
     other = [
         "program", "tokens", "trained", "untrained, best of n", "single agent, same weights, best of n",
         "n of the single agent trained alike", "its most frequent answer", "its best of n", "trained − most frequent",
     ]  # fmt: skip
-    return f"{len(seeds)} whole seeds: {seeds}; rates: {rates}\n\n{markdown(head, rows)}\n\n{markdown(other, beside)}"
+    rows = [earned(out, arm, title, seeds) for arm, title in {**TITLES, "alone": "single agent"}.items()]
+    more = [beside(out, arm, title, seeds) for arm, title in TITLES.items()]
+    return f"whole seeds: {seeds}; rates: {rates}\n\n{markdown(head, rows)}\n\n{markdown(other, more)}"
+
+
+def held_out(out: Path, arm: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
+    """What an arm earned before training and after it, seed by seed."""
+    runs = [measured(out, f"{arm}{seed}") for seed in seeds]
+    return [mean_of(run["untrained"]) for run in runs], [mean_of(run["team"]) for run in runs]
+
+
+def drawn(out: Path) -> str:
+    """The picture."""
+    seeds = whole_seeds(out)
+    found = {arm: held_out(out, arm, seeds) for arm in ARMS}
+    return picture(panels_of(out, {**TITLES, "alone": "single agent"}, seeds, found))
 
 
 def main() -> None:
@@ -322,6 +327,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--kept", action="store_true", help="print the tables of the kept records")
+    parser.add_argument("--picture", type=Path, help="with --kept: where to draw them")
     parser.add_argument("--out", type=Path, help="where a run's records go")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--processes", type=int, default=4)
@@ -341,6 +347,8 @@ def main() -> None:
         return
     if args.kept:
         print(table(KEPT))
+        if args.picture is not None:
+            args.picture.write_text(drawn(KEPT), "utf-8")
         return
     if args.out is None:
         parser.error("give --out FOLDER, or --kept")
