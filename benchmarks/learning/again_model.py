@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from runs import Job, Record, markdown, shown
 from zero_credit import REASONS, added, counted, counted_of, share
+
+from baton.errors import BatonError
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # what the real task's benchmark measures by
 
@@ -23,10 +26,17 @@ GROUPS = {DECISION: 16, UNIFORM: 16, SINGLE: 40, WORKED: 24}
 """Instances a step, of eight rollouts each: about the same tokens for all."""
 CHARGE = 0.2
 """Of an invalid answer, beside its tokens: about what looking at a part costs."""
-TIMING = 1000
+TIMING, TIMED, MARGIN = 1000, 4, 1.1
+"""The seed that is no test's, about how many steps of it, and what a step may take more."""
+ROWS = {STOP: 200, SPAWN: 120}
+"""Supervised steps of a single agent: as many as a team's two roles have between them."""
 EVERY = 5
 """Steps after which the credit of 0.1 is taken on the same rollouts."""
-LENGTHS = {STOP: (10, 15, 20, 30, 40, 60, 80), SPAWN: (8, 12, 16, 24)}
+LENGTHS = {STOP: (10, 12, 15, 18, 22, 26, 30, 36, 42, 50, 60, 80), SPAWN: (8, 12, 16, 24)}
+UNTIMED = {STOP: 15, SPAWN: 0}
+"""Where a timing run failed."""
+ENOUGH = 22
+"""Steps of stopping, below which spawning is not run."""
 TOKENS = {STOP: 42_000, SPAWN: 22_000}
 """Of a team's step, about."""
 _GROUP = ("credit.0.estimator=group", "credit.0.normalise=true")
@@ -41,15 +51,14 @@ def recipe_of(job: Job) -> Any:
     task, arm = job["task"], job["arm"]
     alone = arm in (SINGLE, WORKED)
     name = {SINGLE: "reasoning-single", WORKED: "reasoning-worked"}.get(arm, f"reasoning-{task}")
-    rows = {STOP: 150, SPAWN: 120}[task]
     longest = {(STOP, SINGLE): 32, (STOP, WORKED): 128, (SPAWN, SINGLE): 32, (SPAWN, WORKED): 64}
     changes = [
         "train.learning_rate=1e-4", f"train.steps={100_000}", f"train.seed={job['seed']}", "eval.episodes=128",
         f"rollout.groups={GROUPS[arm]}", "rollout.group_size=8",
     ]  # fmt: skip
-    changes += [] if task == STOP else ["team.max_tokens=64"]
+    changes += ["warm.steps=100"] if task == STOP else ["team.max_tokens=64"]
     if alone:
-        changes += [f"warm.steps={rows}", "warm.episodes=1000", f"team.max_tokens={longest[task, arm]}"]
+        changes += [f"warm.steps={ROWS[task]}", "warm.episodes=1000", f"team.max_tokens={longest[task, arm]}"]
         changes += ["task.name=reasoning:needle_haystack"] if task == STOP else []
     recipe = load(name, [*changes, *(_GROUP if arm == UNIFORM else ()), *job["changes"]])
     if alone:
@@ -85,6 +94,15 @@ def _small(recipe: Any) -> Any:
 
 
 def worker(job: Job) -> Record:
+    """A run, or what it failed of: the others go on, and its seed is not shown."""
+    try:
+        return trained(job)
+    except (BatonError, RuntimeError) as error:
+        traceback.print_exc()
+        return {key: job[key] for key in ("task", "arm", "seed", "tokens_asked")} | {"failed": str(error)}
+
+
+def trained(job: Job) -> Record:
     """A run: its start, steps until its tokens are spent, and what it does on test questions before and after."""
     import torch
 
@@ -191,7 +209,7 @@ def rules(trainer: Any) -> Record:
 def timing_jobs(about: Job) -> list[Job]:
     """Three runs side by side on a seed that is no test's."""
     return [
-        about | {"task": STOP, "arm": arm, "seed": TIMING, "tokens_asked": 3 * TOKENS[STOP]}
+        about | {"task": STOP, "arm": arm, "seed": TIMING, "tokens_asked": TIMED * TOKENS[STOP]}
         for arm in (DECISION, SINGLE, WORKED)
     ]
 
@@ -206,31 +224,46 @@ def jobs(task: str, length: int, num_seeds: int, about: Job) -> list[Job]:
     ]
 
 
-def planned(task: str, timed: Sequence[Record], seconds: float, num_seeds: int, processes: int) -> int | None:
-    """The longest length whose runs take at most these seconds, as the timing runs went; None: not even the first."""
+def needed(task: str, length: int, timed: Sequence[Record], num_seeds: int, processes: int) -> float:
+    """Seconds that a task's runs take at this length, as the timing runs went: all of them, and half of the last."""
     of = {each["arm"]: each for each in timed}
 
-    def took(arm: str, length: int) -> float:
+    def took(arm: str) -> float:
         told = of.get(arm, of[DECISION])
-        speed = told["seconds"]["steps"] / told["tokens"]
-        tests = 6 * told["seconds"]["test"] if arm == DECISION else 2 * told["seconds"]["test"]
-        start = 0.2 * told["seconds"]["start"] if arm == UNIFORM else told["seconds"]["start"]
-        return float(start + tests + speed * length * TOKENS[task])
+        first, *later = [line[-1] for line in told["curve"]]
+        pace = MARGIN * sum(later) / len(later)
+        steps = length * TOKENS[task] / (told["tokens"] / len(told["curve"]))
+        tests = (6 if arm == DECISION and task == STOP else 2) * told["seconds"]["test"]
+        start = (0.2 if arm == UNIFORM else 1.0) * told["seconds"]["start"]
+        return float(start + tests + max(0.0, first - pace) + pace * steps)
 
-    fitting = [
-        length
-        for length in LENGTHS[task]
-        if num_seeds * sum(took(arm, length) for arm in ARMS) / processes + took(DECISION, length) / 2
-        <= seconds
-    ]
-    return max(fitting, default=None)
+    return num_seeds * sum(map(took, ARMS)) / processes + took(DECISION) / 2
+
+
+def planned(timed: Sequence[Record], seconds: float, num_seeds: int, processes: int) -> dict[str, int]:
+    """Steps of stopping and of spawning. Spawning's shortest is kept free where stopping still gets ENOUGH; then
+    stopping is as long as fits, and at least its shortest; spawning is as long as fits into the rest, or is not run."""
+
+    if any("failed" in each for each in timed):
+        return UNTIMED
+
+    def longest(task: str, left: float) -> int:
+        fitting = [n for n in LENGTHS[task] if needed(task, n, timed, num_seeds, processes) <= left]
+        return max(fitting, default=0)
+
+    free = seconds - needed(SPAWN, min(LENGTHS[SPAWN]), timed, num_seeds, processes)
+    stop = longest(STOP, free)
+    if stop < ENOUGH:
+        stop = max(longest(STOP, seconds), min(LENGTHS[STOP]))
+    rest = seconds - needed(STOP, stop, timed, num_seeds, processes)
+    return {STOP: stop, SPAWN: longest(SPAWN, rest)}
 
 
 def table(records: list[Record]) -> str:
     """Figures by task and arm, differences by seed, and events without credit."""
     parts = []
     for task in (STOP, SPAWN):
-        mine = _whole([each for each in records if each["task"] == task and each["seed"] != TIMING])
+        mine = _whole([r for r in records if r["task"] == task and r["seed"] != TIMING and "failed" not in r])
         if mine:
             parts += [f"{task}:\n\n{_figures(mine)}", _zeros(mine)]
     return "\n\n".join(parts)

@@ -51,12 +51,12 @@ model
               single, at once      one agent with as many adapter weights, which answers at once; `group`
               single, with working one agent that writes down a team's parts and results first; `group`
               scripts              stopping, not trained: fixed-1, -2, -3 and `found`, with the first arm's workers
-  budget      the same tokens for all four arms, from starts of as many supervised rows (a single's start has half of a
-              team's on stopping, 150 steps for the 150 of each of two roles). Sixteen instances x 8 rollouts a step for
-              teams; 40 and 24 for the single agents. The number of tokens is set by a rule before any test seed runs:
-              three runs on seed 1000 are timed side by side, and the longest of the lengths in `LENGTHS` is taken that
-              fits the minutes that are left (0.6 of them for stopping, the rest for spawning; spawning is not run where
-              the shortest does not fit)
+  budget      the same tokens for all four arms, from starts of as many supervised rows (100 steps of 32 for each of a
+              team's roles on stopping, 60 on spawning; 200 and 120 for a single agent). Sixteen instances x 8 rollouts
+              a step for teams; 40 and 24 instances for the single agents. The number of tokens is set by a rule before
+              any test seed runs: three runs on seed 1000 are timed side by side, and the longest of the lengths in
+              `LENGTHS` is taken whose runs fit into the minutes that are left (`planned`). Spawning is run if 22 steps
+              of stopping leave time for it; if not, it is not
   tuning      none, for any arm: learning rate 1e-4, as the recipes have it
   test        seeds 0 to 4; differences are paired by seed; Student's 95 %
   zero credit also of the estimator as it was in 0.1 (`compare = "prefix"`), on the same rollouts of the first arm, at
@@ -80,7 +80,7 @@ import again_model
 from runs import RESULTS, Job, Record, rounded, run_jobs
 
 NAMES = {"games": "result21_games", "model": "result21_model"}
-STOP_SHARE = 0.6
+LEAVES = 0.95
 """Of the minutes that are left after the timing."""
 
 
@@ -106,17 +106,17 @@ def model(args: argparse.Namespace, part: Path | None) -> list[Record]:
             for each in again_model.jobs(task, 1, 1, about)
         ]
         return run_jobs(few[: args.few], again_model.worker, args.processes)
-    seconds = 60 * args.minutes
     timed = run_jobs(again_model.timing_jobs(about), again_model.worker, args.processes, part)
-    found = list(timed)
-    for task, portion in ((again_model.STOP, STOP_SHARE), (again_model.SPAWN, 0.95)):
-        left = portion * (seconds - (time.monotonic() - began))
-        length = again_model.planned(task, timed, left, args.seeds, args.processes)
-        print(f"{task}: {left:.0f} s are left for it; length {length}", flush=True)
-        if length is not None:
-            asked = again_model.jobs(task, length, args.seeds, about)
-            found += run_jobs(asked, again_model.worker, args.processes, part)
-    return found
+    left = LEAVES * (60 * args.minutes - (time.monotonic() - began))
+    lengths = again_model.planned(timed, left, args.seeds, args.processes)
+    print(f"{left:.0f} s for steps of a team: {lengths}", flush=True)
+    asked = [
+        job
+        for task, length in lengths.items()
+        if length
+        for job in again_model.jobs(task, length, args.seeds, about)
+    ]
+    return [*timed, *run_jobs(asked, again_model.worker, args.processes, part)]
 
 
 PARTS: dict[
