@@ -119,7 +119,7 @@ def changes_of(job: Job, options: Line) -> list[str]:
     if arm == "alone":
         found.append(f"rollout.groups={ALONE_GROUPS}")
     if job["kind"] == "rate":
-        found.append(f"train.steps={RATE_STEPS}")
+        found += [f"train.steps={RATE_STEPS}", "eval.episodes=1"]
     if job["kind"] == "raw":
         found += ["warm.steps=0", "warm.episodes=4"]
     else:
@@ -135,6 +135,8 @@ def one(job: Job, options: Line) -> None:
     recipe_name = "desk_plain" if job["arm"] == "alone" else f"desk_{job['arm']}"
     recipe = load(str(PROGRAMS / f"{recipe_name}_smollm2.toml"), changes_of(job, options), trust=True)
     place = Path(options["out"]) / name_of(job)
+    for left in ("evals", "metrics"):  # of a try that broke
+        place.with_name(f"{place.name}.{left}.jsonl").unlink(missing_ok=True)
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as work:
         session = begin(recipe, job["arm"], Path(work) / "run", print if options["tell"] else None)
@@ -206,8 +208,9 @@ def all_jobs(seeds: int) -> tuple[list[Job], list[Job]]:
 
 
 def run_all(jobs: Sequence[Job], options: Line, processes: int, until: float) -> None:
-    """Every job in a process of its own, so many at a time, until the time is over."""
+    """Every job in a process of its own, so many at a time, until the time is over; one that breaks is tried again."""
     waiting, running = deque(jobs), {}
+    broken: list[str] = []
     try:
         while waiting or running:
             while waiting and len(running) < processes and time.monotonic() < until:
@@ -218,6 +221,9 @@ def run_all(jobs: Sequence[Job], options: Line, processes: int, until: float) ->
             for process in [each for each in running if each.poll() is not None]:
                 job = running.pop(process)
                 print(f"{name_of(job)} ended with {process.returncode}", flush=True)
+                if process.returncode and name_of(job) not in broken:
+                    broken.append(name_of(job))
+                    waiting.appendleft(job)
             if time.monotonic() >= until:
                 print(f"time is over; not done: {[name_of(job) for job in [*running.values(), *waiting]]}")
                 return
