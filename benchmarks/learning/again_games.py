@@ -27,6 +27,10 @@ def arms_of(game: str) -> tuple[str, ...]:
     return (DECISION, UNIFORM) if game == SPAWN else ARMS
 
 
+def recipe_name(game: str) -> str:
+    return "spawn" if game == SPAWN else "stop"
+
+
 def changes_of(game: str, arm: str, rate: float, quick: bool) -> list[str]:
     """What an arm changes in the game's recipe."""
     found = [f"train.learning_rate={rate}", "train.threads=1"]
@@ -89,7 +93,7 @@ def worker(job: Job) -> Record:
     for arm in arms_of(game):
         changes = [*changes_of(game, arm, job["rates"][arm], quick), f"train.seed={job['seed']}"]
         tokens = found[DECISION]["tokens"] if arm == UNIFORM else None
-        found[arm] = trained("spawn" if game == SPAWN else "stop", changes, tokens)
+        found[arm] = trained(recipe_name(game), changes, tokens)
     told = {"references": references(game)} if job["phase"] == "test" and job["seed"] == 0 else {}
     return {**job, "arms": found, **told, "cpu_seconds": time.process_time() - began}
 

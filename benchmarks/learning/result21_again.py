@@ -79,7 +79,7 @@ import again_games
 import again_model
 from runs import RESULTS, Job, Record, rounded, run_jobs
 
-NAMES = {"games": "result21_games", "model": "result21_model"}
+NAME = "result21_again"
 LEAVES = 0.95
 """Of the minutes that are left after the timing."""
 
@@ -125,21 +125,39 @@ PARTS: dict[
 PARTS = {"games": (games, again_games.table), "model": (model, again_model.table)}
 
 
+def jobs(num_seeds: int, quick: bool) -> list[Job]:
+    """The games' recipes with what every arm changes."""
+    asked = [(game, arm) for game in again_games.GAMES for arm in again_games.arms_of(game)]
+    return [
+        {
+            "recipe": again_games.recipe_name(game),
+            "changes": again_games.changes_of(game, arm, again_games.RATES[0], quick),
+            "seed": seed,
+        }
+        for game, arm in asked
+        for seed in range(num_seeds)
+    ]
+
+
 def main() -> None:
     args = _arguments()
+    place = args.out / f"{NAME}.json"
+    known = json.loads(place.read_text("utf-8")) if place.exists() else {}
     if args.kept or args.gather:
         for part, (_, table) in PARTS.items():
-            place = RESULTS / f"{NAMES[part]}.json"
-            if args.gather:
-                _write(place, _gathered(args.gather / f"{NAMES[part]}.part.jsonl"))
-            if place.exists():
-                print(table(json.loads(place.read_text("utf-8"))), end="\n\n")
+            if args.gather and (left := args.gather / f"{NAME}.{part}.part.jsonl").exists():
+                known[part] = _gathered(left)
+            if part in known:
+                print(table(known[part]), end="\n\n")
+        if args.gather:
+            _write(place, known)
         return
     run, table = PARTS[args.part]
-    part = None if args.quick else args.out / f"{NAMES[args.part]}.part.jsonl"
+    part = None if args.quick else args.out / f"{NAME}.{args.part}.part.jsonl"
     records = run(args, part)
     if part is not None:
-        _write(args.out / f"{NAMES[args.part]}.json", records)
+        _write(place, known | {args.part: records})
+        part.unlink()
     print(table(records))
 
 
@@ -178,7 +196,8 @@ def _gathered(part: Path) -> list[Record]:
     return [json.loads(line)[1] for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
-def _write(place: Path, records: list[Record]) -> None:
+def _write(place: Path, records: dict[str, list[Record]]) -> None:
+    """Both parts; one that runs at the same time reads what was there before it began, so give each its own --out."""
     place.write_text(json.dumps(rounded(records), separators=(",", ":")) + "\n", "utf-8")
 
 
