@@ -187,10 +187,10 @@ class CriticPart(_Part, frozen=True, kw_only=True):
     """What estimates values for estimators that need them."""
 
     kind: str = "table"
-    """table counts; network reads; agents gives each agent a value of its own, mixed into the team's (VDN, QMIX); or a
-    critic of another package."""
+    """table counts; network reads; graph passes messages over the trace's graph (of telescope); agents gives each agent
+    a value of its own, mixed into the team's (VDN, QMIX); or a critic of another package."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Of a critic of another package."""
+    """Of the graph, `normalise`; or of a critic of another package."""
     returns: Literal["team", "seat"] = "team"
     """Of the table: what a choice is judged by, what the team earned or what the chooser's role did (its agents' own
     rewards), for games in which one wins what another loses."""

@@ -121,7 +121,7 @@ def _check_all_options(recipe: Recipe) -> None:
             'train.options = "all" has a loss of its own, the cross-entropy to a target, so [loss] would do nothing. '
             "Leave [loss] out, or leave options out."
         )
-    if recipe.critic is None or recipe.critic.kind == "agents":
+    if recipe.critic is None or recipe.critic.kind in ("agents", "graph"):
         raise UsageError(
             'train.options = "all" asks a critic what options not taken are worth, and the recipe has none that can '
             'tell. Add [critic] with kind = "table" or "network", or leave options out.'

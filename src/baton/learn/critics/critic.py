@@ -54,9 +54,11 @@ class CriticKind(Struct, frozen=True):
 CRITICS: Final[Mapping[str, CriticKind]] = {
     "table": CriticKind("baton.learn.critics.table:TableCritic.from_recipe", learns=False),
     "network": CriticKind("baton.learn.critics.network:NetworkCritic", learns=True),
+    "graph": CriticKind("baton.learn.critics.graph:GraphCritic", learns=True),
     "agents": CriticKind("baton.learn.critics.agents:AgentsCritic.from_recipe", learns=True),
 }
-"""What Baton ships: counts of situations, a transformer over the trace, a value for each agent."""
+"""What Baton ships: counts of situations, a transformer over the trace, message passing over its graph, a value
+for each agent."""
 
 
 class NoCritic:
