@@ -120,7 +120,7 @@ class GraphCritic:
         self.optimizer.zero_grad()
         off = self.net(TeamGraph.together([each.graph for each in batch]))
         loss = (weight * (off - (targets - self.net.shift) / self.net.scale) ** 2).sum()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch's
+        loss.backward()
         nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
         self.optimizer.step()
 

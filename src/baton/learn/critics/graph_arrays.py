@@ -217,9 +217,9 @@ def _signs(
     kind: str, decision: str, status: str, role: str | None, tool: str | None, word: str | None
 ) -> Floats32:
     found = np.zeros(NUM_FEATURES, np.float32)
-    found[EVENT_TYPES.index(kind)] = 1  # type: ignore[arg-type]  # one of them, as records are checked
-    found[len(EVENT_TYPES) + DECISIONS.index(decision)] = 1  # type: ignore[arg-type]  # as above
-    found[len(EVENT_TYPES) + len(DECISIONS) + STATUSES.index(status)] = 1  # type: ignore[arg-type]  # as above
+    found[EVENT_TYPES.index(kind)] = 1
+    found[len(EVENT_TYPES) + DECISIONS.index(decision)] = 1
+    found[len(EVENT_TYPES) + len(DECISIONS) + STATUSES.index(status)] = 1
     for number, each in enumerate((role, tool, word)):
         if each is not None:
             bits = np.frombuffer(blake2b(each.encode(), digest_size=_SIGNS // 8).digest(), np.uint8)

@@ -1,15 +1,16 @@
 """A network over the orchestration graph: events read what they depend on, agents what those below them came to.
 
     h_e = events' features, then twice:  h_e <- relu(U h_e + mean over edges into e of W h_src + its type)
-    s_a = f(birth of a, its own events, its latest, the states of those it spawned, how many of each and how deep)
+    s_a = m + f(m = the states of those it spawned, birth of a, its own events, its latest, how many and how deep)
     V   = a linear function of the team's state
 
 Own events and spawned agents are added up, so neither the order of what ran side by side nor anybody's name counts.
 After an event only the agents above it change; sums are kept by what changed, so all prefixes of a trace take one pass
 whose cost is that of its rows (`graph_arrays`), level by level from the leaves.
 
-`normalise` divides sums by the number of their terms and states by their root mean square, so that the scale of a
-state hangs neither on the branching nor on the depth below it; without it sums are taken as they are.
+`normalise` takes the mean of what is added up, which also comes through unchanged beside what f makes of it, so that a
+state's scale hangs neither on the branching nor on the depth below it, and what one leaf changes reaches the team
+divided by the branching on its way; without it sums are taken as they are.
 Sources: message passing and tree-structured networks are textbook [M]; over traces [I].
 """
 
@@ -68,7 +69,7 @@ class GraphNet(nn.Module):
             acted = torch.from_numpy(graph.own[at_row])
             starts = _starts(graph.node[at_row])
             sums = _running(torch.cat((own[acted], latest[acted], changes[at]), -1), starts)
-            mine, frontier, below = sums.split((_EVENT, _EVENT, _STATE), -1)
+            mine, frontier, below = sums[:, :_EVENT], sums[:, _EVENT : 2 * _EVENT], sums[:, 2 * _EVENT :]
             num = counts[at]
             if self.normalise:
                 mine, below = mine / num[:, :1].clamp(min=1), below / num[:, 1:2].clamp(min=1)
