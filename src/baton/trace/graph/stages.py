@@ -7,7 +7,7 @@ of the root it descends from). A tool's result goes with the agent it names in `
 under no spawn or delegation of the root (other roots and their branches) goes with the root's clock.
 
 A step is one call of an agent; an event that names no call is a step of its own, except results
-of tools, which are nobody's step. Critical steps, as in PARL (Kimi K2.5): the sum over stages of
+of tools and the despawns with which a run ends, which are nobody's step. Critical steps, as in PARL (Kimi K2.5): the sum over stages of
 the root's steps plus the most steps any one sub-agent took. A call belongs to the stage of its
 first event.
 """
@@ -66,7 +66,7 @@ class Stages:
                 stage = sent_in.get(top.get(who or agent, agent), len(steps) - 1)
                 heard_back |= event.type == "return" and _receiver(event, lineage) == root
             of_event[index] = stage
-            if event.type != "tool_result" and agent in lineage:
+            if not _nobodys(event) and agent in lineage:
                 if event.call is None:
                     steps[stage][agent] += 1
                 elif event.call not in calls:
@@ -88,6 +88,13 @@ class Stages:
     @property
     def total_steps(self) -> int:
         return sum(taken.total() for taken in self.steps)
+
+
+def _nobodys(event: Event) -> bool:
+    """What a tool answered, and an agent's leaving that nobody decided: a hundred agents leave as fast as one."""
+    return event.type == "tool_result" or (
+        event.type == "despawn" and event.call is None and event.decision == "none"
+    )
 
 
 def _sends_out(event: Event) -> bool:
