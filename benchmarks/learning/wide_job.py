@@ -48,20 +48,20 @@ class Job(Struct, frozen=True, kw_only=True):
     widths: tuple[int, ...]
     shares: tuple[int, ...] = (1, 3, 6, 10, 21, 42)
     waves: int = 2
-    patience: int = 30
+    patience: int = 52
     """Steps that a worker has."""
-    chance: float = 0.6
+    chance: float = 0.35
     """That the right method does an item."""
     enough: float = 0.9
     """Share of the items that is success."""
     price: float
     """Of a worker's step."""
-    overhead: int = 5
+    overhead: int = 12
     """Steps that a worker costs besides those it takes."""
-    latency: float = 0.002
+    latency: float = 0.0012
     """Of a critical step."""
 
-    def wave(self, number: int, left: int) -> str:
+    def wave(self, number: int, left: float) -> str:
         """What the lead reads before it chooses a width: the wave, and about how much is left."""
         return f"wave {number}: {amount(left / self.items)} left"
 
@@ -80,13 +80,14 @@ class Job(Struct, frozen=True, kw_only=True):
 
 
 def job_of(workers: int) -> Job:
-    """The job for at most 12, 100 or 300 workers: as many items for each, and the whole costs the same."""
-    widths = {
-        12: (1, 2, 5, 8, 12),
-        100: (1, 2, 4, 10, 20, 42, 70, 100),
-        300: (1, 2, 4, 10, 20, 42, 70, 100, 126, 210, 300),
+    """The job for at most 12, 24, 100 or 300 workers; what the best plan costs is about the same for all."""
+    items, widths = {
+        12: (30, (1, 2, 3, 5, 8, 12)),
+        24: (60, (1, 2, 4, 6, 10, 17, 24)),
+        100: (252, (1, 2, 4, 10, 25, 42, 70, 100)),
+        300: (1260, (1, 2, 4, 10, 25, 42, 70, 100, 126, 210, 300)),
     }[workers]
-    return Job(items=round(4.2 * workers), widths=widths, price=0.0192 / workers)
+    return Job(items=items, widths=widths, price=0.05 / items)
 
 
 def amount(share: float) -> str:
@@ -101,7 +102,7 @@ class Plain:
     def __init__(self, tools: Any = ()) -> None:
         """It knows no tools."""
 
-    def parse(self, text: str, verbs: frozenset[str]) -> list[Parsed | ParseError]:  # noqa: ARG002
+    def parse(self, text: str, verbs: frozenset[str]) -> list[Parsed | ParseError]:
         return [Parsed(Return(text), 0, len(text))]
 
     def render(self, action: Action) -> str:
@@ -154,9 +155,7 @@ class _Play:
             is_stop = decision == "stop" and self.chosen == STOP
             made = structs.replace(said, decision="spawn" if decision == "stop" and not is_stop else decision)
             told = {"reads": reads} | ({} if is_stop or decision != "stop" else {"went_on": True})
-            me.run.writer.emit(
-                me, "orchestrator_decision", text=action.text, said=made, extra=extra | told
-            )
+            me.run.writer.emit(me, "orchestrator_decision", text=action.text, said=made, extra=extra | told)
             left = self.left
             for _ in range(width):
                 share = min(left, int(self.chosen.split()[1]))
@@ -209,7 +208,7 @@ class WideJob(baton.Task):
     def draw(self, random: np.random.Generator) -> tuple[str, Any, Any]:
         return f"Do {self.job.items} items.", None, int(random.integers(2**53))
 
-    def verify(self, instance: Instance, answer: str) -> float:  # noqa: ARG002
+    def verify(self, instance: Instance, answer: str) -> float:
         """The return counts (`Assignment.score`)."""
         return 0.0
 
@@ -270,7 +269,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     critical: int
 
 
-def figures(job: Job, trace: Trace) -> Figures:  # noqa: ARG001 (one signature with its neighbour)
+def figures(job: Job, trace: Trace) -> Figures:
     """Read off the trace."""
     returned = [
         int(trace.text(event.content_ref) or 0)

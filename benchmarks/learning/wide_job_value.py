@@ -83,7 +83,9 @@ class Values:
                 steps += number * float(np.sum(1 - stopped))
                 slowest = slowest * stopped**number
                 finished += number * self.finishes(size) * (size > 0)
-        critical = 3 + float(np.sum(1 - slowest)) + 1  # two choices, the wait; the slowest worker and its return
+        critical = (
+            3 + float(np.sum(1 - slowest)) + 1
+        )  # two choices, the wait; the slowest worker and its return
         after: dict[int, float] = {}
         last = self.finishes(rest) if rest else 0.0
         for number, chance in enumerate(self._binomials[share][full, : full + 1].tolist()):

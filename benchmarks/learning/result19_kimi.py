@@ -1,0 +1,303 @@
+"""Result 19: the Kimi regime. An orchestrator that learns how wide to work, at 100 workers and then at 300.
+
+python benchmarks/learning/result19_kimi.py [--quick] [--seeds 10] [--processes 6] [--kept]
+
+The game is `wide_job`: a job of many items, a lead who chooses how many workers to spawn and how many items to hand to
+each, workers who do their share step by step or fail, a patience that one worker alone cannot do it within, and a price
+for workers, steps and critical steps. The best plan for at most 100 is known exactly (`wide_job_value`): 42 workers of
+six items each while the workers are frozen, 25 of ten once they have learned, in episodes of about 2,600 and 1,500
+events. At first every width loses, with whatever share comes to hand, and the narrow ones lose least. The lead begins
+with a habit of working alone (each width exp(-0.45) times as likely as the one below). The habit and the overhead of a
+worker were chosen so that it matters which reward is paid, on trials with other seeds of the same mathematics without
+the runtime. Everything here is played by the team's runtime, rewarded by the recipe's rules (`parl`) and credited by
+its estimators; what learns is a softmax table for each of the two policies (`kimi_team`).
+
+Protocol, written before any test seed ran:
+arms       GRPO               `group` on the outcome alone, one advantage for the whole team, both phases
+           PARL               outcome + r_parallel + r_finish, both down to 0 half way through the first phase, credit
+                              `critical-steps`; second phase as `parl-staged`: outcome alone, `agent-group`
+           PARL, not annealed the same rewards to the end
+           decision credit    `coma` by a counting critic, best-first backup, on the outcome alone: on every choice of
+                              the lead; in the second phase also on every step of a worker, whose worth nature tells
+phases     of one recipe: 60 steps with the workers frozen, 20 in which all learn; 16 episodes a step, of one instance.
+           Then at most 300 workers and five times the items: 24 more steps of the second phase, from the tables at
+           100. A new width begins as likely as the likeliest of the old ones, its shares as those of 100
+metric     what the policies are worth, exactly, and their regret: V* of the phase's workers less that; V* of the
+           second phase and of 300 is with workers who always take the right method. Beside it agents used (expected
+           width), critical steps, steps of workers, success, share of agents that finished nothing, all exact; tokens
+           and events as played
+collapse   a seed that ends a stage with fewer than two agents expected
+seeds      ten (201 to 210), paired; tuning on 101, 102 and 103
+tuning     on the job for 24 workers, six settings for each arm: for PARL's the lead's rate (2, 4, 8) by the terms'
+           weight (1 and 3 times the shipped 0.3 and 0.2), for the others six rates (0.5 to 16); best by value after 40
+           steps of the first phase. Then the workers' rate (3, 10, 30), best after 20 of the second
+tokens     every episode counts, no arm plays more of them than another, and none forks; invalid answers do not occur
+
+Expected, before it ran: GRPO collapses to one agent in a third to a half of the seeds. PARL in one or none, and ends
+at 42 or wider. Not annealed it does not collapse either, ends wider than PARL (70 or 100 in most seeds), and a fifth or
+more of its agents finish nothing; its return is lower than PARL's. Decision credit collapses in one or none without any
+shaping and has the least regret. In the second phase decision credit teaches workers fastest, as it alone credits their
+steps; the other arms teach them too, since all workers share one table. Few seeds of any arm narrow from 42 to 25 in 20
+steps. At 300 arms that were wide find 126 or 210; collapsed seeds stay collapsed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable
+
+from kimi_team import ARMS, KNACK, LEAD, WORKER, Learner, recipe_of
+from runs import RESULTS, Record, interval, markdown, rounded, run_jobs, shown
+from runs import Job as Task
+from wide_job import METHODS, RIGHT, Figures, job_of
+from wide_job_value import NAMES, Values, skill
+
+FROZEN, JOINT, MORE = 60, 20, 24
+SHORT = 40
+"""Steps with the workers frozen while settings are tried."""
+FIRST = 201
+TUNING = (101, 102, 103)
+SMALL = 24
+"""Workers of the job on which settings are tried."""
+RATES: dict[str, list[tuple[float, float]]] = {
+    arm: [(rate, weight) for weight in (1.0, 3.0) for rate in (2.0, 4.0, 8.0)]
+    if arm.startswith("PARL")
+    else [(rate, 1.0) for rate in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)]
+    for arm in ARMS
+}
+"""Arm -> the lead's rate, and how many times as heavy PARL's terms are."""
+WORKER_RATES = (3.0, 10.0, 30.0)
+EVERY = 4
+
+
+def looked(learner: Learner, played: list[Figures], tokens: float, events: int) -> Record:
+    """The policies as they are, exactly, and what was played since the last look."""
+    p = skill(learner.job, learner.knack())
+    values = Values(learner.job, p)
+    expected = values.of(learner.chances())
+    agents = sum(each.agents for each in played)
+    return {
+        "step": learner.step_number, "phase": learner.phase, "value": values.returns(expected),
+        **dict(zip(NAMES, expected.tolist(), strict=True)), "right": learner.knack()[RIGHT],
+        "idle": 1 - sum(each.finished for each in played) / agents if agents else 0.0,
+        "tokens": tokens, "events": events / max(1, len(played)),
+    }  # fmt: skip
+
+
+def train(learner: Learner, steps: int, curve: list[Record]) -> None:
+    """So many steps; the curve gets a look every few of them and at the end."""
+    played: list[Figures] = []
+    tokens, events = 0.0, 0
+    for number in range(1, steps + 1):
+        step = learner.step()
+        played += step.found
+        tokens += step.tokens
+        events += step.events
+        if number % EVERY == 0 or number == steps:
+            curve.append(looked(learner, played, tokens, events))
+            played, tokens, events = [], 0.0, 0
+
+
+def value_of(learner: Learner) -> float:
+    """What its policies are worth, exactly."""
+    values = Values(learner.job, skill(learner.job, learner.knack()))
+    return values.returns(values.of(learner.chances()))
+
+
+def small_worker(job: Task) -> Record:
+    """One setting on one tuning seed."""
+    began = time.process_time()
+    recipe = recipe_of(job["arm"], job["workers"], job["frozen"], job["joint"], job["weight"])
+    learner = Learner(recipe, job_of(job["workers"]), job["seed"], {LEAD: job["lead"], WORKER: job["worker"]})
+    for _ in range(job["frozen"] + job["joint"]):
+        learner.step()
+    return job | {"value": value_of(learner), "cpu_seconds": time.process_time() - began}
+
+
+def worker(job: Task) -> Record:
+    """One arm and seed: at 100 workers, then at 300."""
+    began = time.process_time()
+    rates = {LEAD: job["lead"], WORKER: job["worker"]}
+    curve: list[Record] = []
+    first, second = job["workers"], job["then"]
+    frozen, joint, more = job["steps"]
+    learner = Learner(
+        recipe_of(job["arm"], first, frozen, joint, job["weight"]), job_of(first), job["seed"], rates
+    )
+    curve.append(looked(learner, [], 0.0, 0))
+    train(learner, frozen, curve)
+    train(learner, joint, curve)
+    middle = time.process_time() - began
+    wider = learner.go_on(job_of(second), recipe_of(job["arm"], second, 1, more, job["weight"]))
+    curve_then = [looked(wider, [], 0.0, 0)]
+    train(wider, more, curve_then)
+    return {
+        **{key: job[key] for key in ("arm", "seed", "lead", "weight", "worker", "workers", "then", "steps")},
+        "curve": curve, "then_curve": curve_then, "cpu_first": middle,
+        "cpu_seconds": time.process_time() - began,
+    }  # fmt: skip
+
+
+def settings(records: list[Record], arm: str) -> tuple[float, float, float]:
+    """The lead's rate, the terms' weight and the workers' rate that came out best so far; the first of equals."""
+    sums: dict[tuple[float, float, float], float] = {}
+    mine = [each for each in records if each["arm"] == arm]
+    last = [each for each in mine if each["joint"]] or mine
+    for each in last:
+        key = each["lead"], each["weight"], each["worker"]
+        sums[key] = sums.get(key, 0.0) + each["value"]
+    return max(sums, key=lambda each: sums[each])
+
+
+def tune(processes: int, quick: bool) -> list[Record]:
+    """Every setting of the small job on the tuning seeds: the lead's first, then the workers'."""
+    small: Task = {"workers": 12, "frozen": 2} if quick else {"workers": SMALL, "frozen": SHORT}
+    seeds = TUNING[: 1 if quick else None]
+    part = None if quick else RESULTS / "result19_tuning.part.jsonl"
+    jobs = [
+        {"arm": arm, "seed": seed, "lead": lead, "weight": weight, "worker": 0.0, "joint": 0, **small}
+        for arm in ARMS for lead, weight in RATES[arm][: 2 if quick else None] for seed in seeds
+    ]  # fmt: skip
+    records = run_jobs(jobs, small_worker, processes, part)
+    joint = 1 if quick else JOINT
+    more = [
+        {"arm": arm, "seed": seed, "lead": lead, "weight": weight, "worker": rate, "joint": joint, **small}
+        for arm in ARMS for lead, weight, _ in [settings(records, arm)]
+        for rate in WORKER_RATES[: 1 if quick else None] for seed in seeds
+    ]  # fmt: skip
+    return [*records, *run_jobs(more, small_worker, processes, part)]
+
+
+def test(tuning: list[Record], num_seeds: int, processes: int, quick: bool) -> list[Record]:
+    """Every arm and seed, whole seeds first."""
+    sizes: Task = {"workers": 100, "then": 300, "steps": [FROZEN, JOINT, MORE]}
+    if quick:
+        sizes = {"workers": 12, "then": 24, "steps": [2, 1, 1]}
+    jobs = []
+    for seed in range(FIRST, FIRST + num_seeds):
+        for arm in ARMS:
+            lead, weight, rate = settings(tuning, arm)
+            jobs.append({"arm": arm, "seed": seed, "lead": lead, "weight": weight, "worker": rate, **sizes})
+    return run_jobs(jobs, worker, processes, None if quick else RESULTS / "result19_kimi.part.jsonl")
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def stages(records: list[Record]) -> list[tuple[str, Callable[[Record], Record], float]]:
+    """What is looked at: a name, the last look of it, and the best there is for workers as skilled as they can be."""
+    first, then = records[0]["workers"], records[0]["then"]
+    knack = math.exp(KNACK) / (math.exp(KNACK) + len(METHODS) - 1)
+    small, large = job_of(first), job_of(then)
+    frozen = records[0]["steps"][0]
+
+    def at_end_of_frozen(record: Record) -> Record:
+        return next(each for each in record["curve"] if each["step"] == frozen)
+
+    return [
+        (f"{first}, workers frozen", at_end_of_frozen, Values(small, small.chance * knack).best()[0]),
+        (f"{first}, then joint", lambda record: record["curve"][-1], Values(small, small.chance).best()[0]),
+        (f"{then}", lambda record: record["then_curve"][-1], Values(large, large.chance).best()[0]),
+    ]  # fmt: skip
+
+
+def table(records: list[Record]) -> str:
+    """Where every arm is at the end of each stage; how it went; what was tried."""
+    tuning = [each for each in records if "curve" not in each]
+    runs = [each for each in records if "curve" in each]
+    arms = {arm: [each for each in runs if each["arm"] == arm] for arm in ARMS}
+    rows = []
+    for stage, last, best in stages(runs):
+        for arm, mine in arms.items():
+            now = [last(each) for each in mine]
+            against = [
+                (best - a["value"]) - (best - b["value"])
+                for a, b in zip(now, map(last, arms["GRPO"]), strict=True)
+            ]
+            rows.append(
+                (
+                    stage, arm, shown([best - each["value"] for each in now]),
+                    "" if arm == "GRPO" else paired(against),
+                    shown([each["agents"] for each in now], ".1f"),
+                    f"{sum(each['agents'] < 2 for each in now)} of {len(now)}",
+                    shown([1 - each["finished"] / each["agents"] for each in now], ".2f"),
+                    shown([each["success"] for each in now], ".2f"),
+                    shown([each["critical"] for each in now], ".1f"),
+                    shown([each["steps"] for each in now], ".0f"),
+                    shown([each["right"] for each in now], ".2f"),
+                    shown([each["events"] for each in now], ".0f"),
+                )
+            )  # fmt: skip
+    heading = (
+        "stage", "arm", "regret", "against GRPO", "agents", "collapsed", "finished nothing", "success",
+        "critical steps", "steps", "right method", "events an episode",
+    )  # fmt: skip
+    ways = [[*way(arm, mine)] for arm, mine in arms.items()]
+    looks = [each["step"] for each in runs[0]["curve"]][::5]
+    head = [
+        "agents, by step",
+        *map(str, looks),
+        *(f"+{each['step'] - 1}" for each in runs[0]["then_curve"][::2]),
+    ]
+    tried = [
+        (arm, f"{lead:g}", f"{weight:g}", f"{rate:g}", str(len([t for t in tuning if t["arm"] == arm])))
+        for arm in ARMS for lead, weight, rate in [settings(tuning, arm)]
+    ]  # fmt: skip
+    return "\n\n".join(
+        (
+            markdown(heading, rows),
+            markdown(head, ways),
+            markdown(("arm", "lead's rate", "weight of terms", "workers' rate", "tuning runs"), tried),
+        )
+    )
+
+
+def way(arm: str, mine: list[Record]) -> list[str]:
+    """Mean agents over training."""
+
+    def mean(which: str, place: int) -> str:
+        return f"{sum(each[which][place]['agents'] for each in mine) / len(mine):.1f}"
+
+    first = [mean("curve", place) for place in range(0, len(mine[0]["curve"]), 5)]
+    return [arm, *first, *(mean("then_curve", place) for place in range(0, len(mine[0]["then_curve"]), 2))]
+
+
+def paired(differences: list[float]) -> str:
+    mean, half = interval(differences)
+    return f"{mean:+.3f}" + ("" if half is None else f" ± {half:.3f}")
+
+
+def whole(runs: list[Record]) -> list[Record]:
+    """Runs of seeds that every arm has finished: a command that was cut short leaves others."""
+    by_seed: dict[int, set[str]] = {}
+    for each in runs:
+        by_seed.setdefault(each["seed"], set()).add(each["arm"])
+    return [each for each in runs if by_seed[each["seed"]] == set(ARMS)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="a small team, a few steps: shows that it runs")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--processes", type=int, default=2, help="runs at a time, one thread each")
+    parser.add_argument("--kept", action="store_true", help="print the table of the records kept in results/")
+    args = parser.parse_args()
+    place = RESULTS / "result19_kimi.json"
+    if args.kept:
+        print(table(json.loads(place.read_text("utf-8"))))
+        return
+    tuning = tune(args.processes, args.quick)
+    runs = test(tuning, 2 if args.quick else args.seeds, args.processes, args.quick)
+    records = [*tuning, *whole(runs)]
+    if not args.quick:
+        place.write_text(json.dumps(rounded(records), separators=(",", ":")) + "\n", "utf-8")
+    print(table(records))
+
+
+if __name__ == "__main__":
+    main()
