@@ -20,7 +20,7 @@ arms       GRPO               `group` on the outcome alone, one advantage for th
            decision credit    `coma` by a counting critic, best-first backup, on the outcome alone: on every choice of
                               the lead; in the second phase also on every step of a worker, whose worth nature tells
 phases     of one recipe: 60 steps with the workers frozen, 20 in which all learn; 16 episodes a step, of one instance.
-           Then at most 300 workers and five times the items: 24 more steps of the second phase, from the tables at
+           Then at most 300 workers and five times the items: 12 more steps of the second phase, from the tables at
            100. A new width begins as likely as the likeliest of the old ones, its shares as those of 100
 metric     what the policies are worth, exactly, and their regret: V* of the phase's workers less that; V* of the
            second phase and of 300 is with workers who always take the right method. Beside it agents used (expected
@@ -55,7 +55,7 @@ from runs import Job as Task
 from wide_job import METHODS, RIGHT, Figures, job_of
 from wide_job_value import NAMES, Values, skill
 
-FROZEN, JOINT, MORE = 60, 20, 24
+FROZEN, JOINT, MORE = 60, 20, 12
 SHORT = 40
 """Steps with the workers frozen while settings are tried."""
 FIRST = 201

@@ -108,7 +108,7 @@ def test_on_a_larger_job_what_was_learned_is_kept() -> None:
     learner.tables[LEAD].update({(LEAD, "wave 1: most left, 12 workers"): {"share 6": 7.0}}, 1.0)
     wider = learner.go_on(job_of(24), recipe_of("GRPO", 24, 1, 2))
     row = wider.tables[LEAD].logits(LEAD, "wave 1: most left")
-    assert row["spawn 24"] == row["spawn 17"] == pytest.approx(max(row.values()))
+    assert [row["spawn 17"], row["spawn 24"]] == pytest.approx([row["spawn 5"]] * 2)
     assert wider.tables[LEAD].logits(LEAD, "wave 1: most left, 24 workers")["share 6"] == pytest.approx(7.0)
     wider.step()
     assert wider.phase == "joint"
