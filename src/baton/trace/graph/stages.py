@@ -7,9 +7,9 @@ of the root it descends from). A tool's result goes with the agent it names in `
 under no spawn or delegation of the root (other roots and their branches) goes with the root's clock.
 
 A step is one call of an agent; an event that names no call is a step of its own, except results
-of tools and the despawns with which a run ends, which are nobody's step. Critical steps, as in PARL (Kimi K2.5): the sum over stages of
-the root's steps plus the most steps any one sub-agent took. A call belongs to the stage of its
-first event.
+of tools and the despawns with which a run ends, which are nobody's step. Critical steps, as in
+PARL (Kimi K2.5): the sum over stages of the root's steps plus the most steps any one sub-agent
+took. A call belongs to the stage of its first event.
 """
 
 from __future__ import annotations
