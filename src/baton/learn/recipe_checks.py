@@ -392,6 +392,8 @@ def _nobody(stage: Stage, decision: str) -> str:
 def _decides(topology: Topology, role_name: str, decision: str) -> bool:
     """Whether a role's policy makes a decision: a program makes some for it, except where it asks for a turn."""
     role = next(role for role in topology.roles if role.name == role_name)
+    if role_name in topology.asks:
+        return bool(set(_VERBS[decision]) & set(role.verbs))
     asks = topology.name == "debate" and topology.built_from.get("method", "majority") is None
     if role_name in topology.programs and not (asks and decision in ("aggregate", "stop")):
         return False

@@ -16,6 +16,7 @@ from baton.games.library import GAMES, make_game
 from baton.settings import Count, arguments
 from baton.tasks.agentdojo.package import PREFIX as AGENTDOJO
 from baton.tasks.agentdojo.package import SUITES, VERSION, SuiteName
+from baton.tasks.dispatch import Dispatch
 from baton.tasks.formalise import Formalise
 from baton.tasks.game_task import GameTask
 from baton.tasks.inspection import Inspection
@@ -105,6 +106,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     VotersTask.name: VotersTask,
     Formalise.name: Formalise,
     Needle.name: Needle,
+    Dispatch.name: Dispatch,
     JsonlTask.name: JsonlTask,
     WideTask.name: WideTask,
     **{f"{PREFIX}{name}": _game(name) for name in GAMES},

@@ -199,6 +199,8 @@ class Topology(Struct, frozen=True, kw_only=True):
     roles: tuple[Role, ...]
     programs: Mapping[str, Program] = field(default_factory=dict)
     """Role -> its program, where the policy does not decide everything by itself."""
+    asks: tuple[str, ...] = ()
+    """Roles whose program asks their policy for what they decide, and only carries it out."""
     aggregators: tuple[str, ...] = ()
     """Methods that its programs aggregate by. A team that lacks one of them is refused before it runs."""
     built_from: dict[str, Any] = field(default_factory=dict)

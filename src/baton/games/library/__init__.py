@@ -36,6 +36,7 @@ from baton.games.library.spawn_forest import SpawnForest
 from baton.games.library.stopping_chain import StoppingChain
 from baton.games.library.supervised import Supervised
 from baton.games.library.usl import Usl
+from baton.games.library.varied import Varied
 from baton.games.library.voters import Voters
 from baton.games.library.weighted_completion import WeightedCompletion
 from baton.games.library.weighted_voting import WeightedVoting
@@ -43,7 +44,7 @@ from baton.settings import decode, read_value
 
 __all__ = ["GAMES", "make_game"]
 
-# In the order of the decisions they are about: all five, O1..O5, credit, negative controls.
+# In the order of the decisions they are about: all five, O1..O5, credit, negative controls, any of these.
 GAMES: dict[str, type[Game]] = {
     game.name: game
     for game in (
@@ -56,6 +57,7 @@ GAMES: dict[str, type[Game]] = {
         Airport, Gloves, WeightedVoting, InducedSubgraph, SpawnForest,
         SignallingChain, SpawnBandit, LengthLadder,
         Alone, Quiet, Enough,
+        Varied,
     )
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from math import comb
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from baton.games.game import OVER, Branch, Choice, Game, State
 
@@ -33,6 +33,9 @@ class StoppingChain(Game, frozen=True, kw_only=True):
     step_cost: float = 0.05
     cancel_cost: float = 0.02
     """What each worker that is cancelled costs."""
+    view: Literal["counts", "ratio"] = "counts"
+    """What is read of the workers: how many, or those still out beside the good returns, in words that mean the same
+    in a team of any size."""
 
     def __post_init__(self) -> None:
         self.require(0 <= self.num_workers <= 30, "num_workers", "the exact solver takes 0 to 30")
@@ -73,7 +76,19 @@ class StoppingChain(Game, frozen=True, kw_only=True):
         if not state:
             return "over"
         t, quality, out = state
-        return f"steps left: {self.num_steps - t}\ngood returns: {quality}\nstill out: {out}\nstop or wait?"
+        left = f"steps left: {self.num_steps - t}"
+        if self.view == "ratio":
+            return f"{left}\nstill out beside good returns: {_beside(out, quality)}\nstop or wait?"
+        return f"{left}\ngood returns: {quality}\nstill out: {out}\nstop or wait?"
+
+
+def _beside(out: int, good: int) -> str:
+    """How many are out, held against the good returns."""
+    if not out:
+        return "none"
+    if out <= good:
+        return "fewer" if out < good else "as many"
+    return "more" if out < 2 * max(good, 1) else "many more"
 
 
 @cache
