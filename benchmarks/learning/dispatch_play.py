@@ -24,7 +24,7 @@ AWAY = 10**9
 """Instances from here on are no run's."""
 GROUP = 8
 NUM_TRADES = 4
-PACES = {"slow": (1e-3, 0.01), "fast": (3e-3, 0.03)}
+PACES = {"gentle": (3e-4, 0.1), "slow": (1e-3, 0.01), "fast": (3e-3, 0.03)}
 """Learning rate, and the price of leaving the start's words."""
 
 

@@ -62,7 +62,7 @@ def test_every_trade_is_needed_by_two_jobs_and_only_it_is_worth_something() -> N
 
 def test_what_is_read_grows_with_the_team_only_where_all_cards_are_shown() -> None:
     prompts = {
-        (shows, size): Dispatch(num_workers=size, shows=shows).instance(1).prompt  # type: ignore[arg-type]
+        (shows, size): Dispatch(num_workers=size, shows=shows).instance(1).prompt
         for shows in ("job", "all")
         for size in (10, 300)
     }
