@@ -30,10 +30,10 @@ games
               has spent its tokens, forks' tokens charged. The arm of taken options has the recipe's steps, since its
               critic's schedules follow them; its tokens are reported
   tuning      the learning rate, of 1e-4, 3e-4 and 1e-3, by the mean regret of seeds 1000 and 1001: six runs for every
-              arm on every game. Credits are brought to one size where options taken are trained; two passes over a
-              step's rollouts there, the recipe's four or eight where all options are
+              arm on a game (three, of seed 1000 alone, on pandora). Credits are brought to one size where options taken
+              are trained; two passes over a step's rollouts there, the recipe's four or eight where all options are
   test        seeds 0 to 9; differences are paired by seed; Student's 95 %
-  cost        sized for 55 minutes of processor; the dearest game (pandora) comes last and is left out if not whole
+  cost        sized for 55 minutes of processor; the dearest games come last, and one that is not whole is left out
   expected    by decision below uniform on sequential-test, pandora and the bandit (.010 against .052 before);
               little between them on stopping-chain and batch-search, which are nearly solved by anything. Taken options
               with decision credit between the two. By decision below the single agent on every game but stopping-chain.
@@ -87,11 +87,15 @@ LEAVES = 0.95
 def games(args: argparse.Namespace, part: Path | None) -> list[Record]:
     """Tuning, then the test with what was tuned."""
     if args.quick:
-        rates = again_games.quick_rates()
-        return run_jobs(again_games.jobs(1, True, rates)[: args.few], again_games.worker, args.processes)
-    tuned = run_jobs(again_games.jobs(0, False), again_games.worker, args.processes, part)
-    tests = again_games.jobs(args.seeds, False, again_games.best_rates(tuned))
-    return [*tuned, *run_jobs(tests, again_games.worker, args.processes, part)]
+        asked = again_games.jobs(again_games.GAMES, 1, True, again_games.quick_rates())
+        return run_jobs(asked[: args.few], again_games.worker, args.processes)
+    found: list[Record] = []
+    for together in again_games.ORDER:
+        tuned = run_jobs(again_games.jobs(together, 0, False), again_games.worker, args.processes, part)
+        rates = again_games.best_rates(tuned)
+        asked = again_games.jobs(together, args.seeds, False, rates)
+        found += [*tuned, *run_jobs(asked, again_games.worker, args.processes, part)]
+    return found
 
 
 def model(args: argparse.Namespace, part: Path | None) -> list[Record]:
