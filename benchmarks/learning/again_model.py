@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import time
 import traceback
@@ -151,7 +152,8 @@ def trained(job: Job) -> Record:
         "start": started - began, "test": measured - started, "steps": trained - measured,
         "all": time.monotonic() - began,
     }  # fmt: skip
-    del trainer
+    del trainer, made
+    gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     return found | {"cpu_seconds": time.process_time() - processor}
