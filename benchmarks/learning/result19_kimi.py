@@ -48,7 +48,9 @@ import json
 import math
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+from kimi_picture import draw
 from kimi_team import ARMS, KNACK, LEAD, WORKER, Learner, recipe_of
 from runs import RESULTS, Record, interval, markdown, rounded, run_jobs, shown
 from runs import Job as Task
@@ -286,10 +288,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--processes", type=int, default=2, help="runs at a time, one thread each")
     parser.add_argument("--kept", action="store_true", help="print the table of the records kept in results/")
+    parser.add_argument("--draw", metavar="FILE.svg", help="with --kept: the picture too")
     args = parser.parse_args()
     place = RESULTS / "result19_kimi.json"
     if args.kept:
-        print(table(json.loads(place.read_text("utf-8"))))
+        kept = json.loads(place.read_text("utf-8"))
+        print(table(kept))
+        if args.draw:
+            runs = [each for each in kept if "curve" in each]
+            Path(args.draw).write_text(draw(runs, [best for _, _, best in stages(runs)[:2]]), "utf-8")
         return
     tuning = tune(args.processes, args.quick)
     runs = test(tuning, 2 if args.quick else args.seeds, args.processes, args.quick)
