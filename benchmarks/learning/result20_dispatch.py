@@ -282,7 +282,7 @@ def cost_table(records: Sequence[Record]) -> str:
     return markdown(["a decision", *(f"N = {n:,}" for n in ALSO)], rows)
 
 
-def known_table(episodes: int = 2000) -> str:
+def known_table(episodes: int = 1000) -> str:
     """What is known without training."""
     rows = []
     for size in TEAMS:
