@@ -17,7 +17,7 @@ Arms, each `baton train examples/programs/desk_NAME_smollm2.toml --trust` with a
   tools    OpenAI Agents SDK, agents as tools
   graph    LangGraph
   alone    the single agent of desk_plain.py (`--alone`), told all four aisles. It reads 44 tokens a rollout where plain
-           reads about 148, so it has 40 questions a step and not 12: 160 rollouts, 7,040 tokens against 48 and 7,104.
+           reads about 148, so it has 20 questions a step and not 6: 160 rollouts, 7,040 tokens against 48 and 7,104.
 
 Model. SmolLM2-135M-Instruct in float32, LoRA of rank 16; by itself it writes no tool call and names no aisle (arm `raw`
 measures it, on seed 1: the held-out questions without any start). So every arm starts by supervision on scripted play
@@ -25,12 +25,10 @@ measures it, on seed 1: the held-out questions without any start). So every arm 
 shows how a call and an answer are written and takes a desk by chance: it tells nothing of which desk is right. The
 "untrained" program of the tables is the one after that start. A desk by chance earns 0.25.
 
-Training. 16 steps of 48 rollouts (alone: 160), 12 questions of 4 tries (alone: 40), 2 updates a step, credit
-`input-group`, temperature 1, answers of at most 24 tokens; everything else is the recipe's. One trial on a CPU with
-`plain` and seed 99 (4 questions of 8 tries, 4 updates a step, rate 6e-4) came to one desk for all questions within five
-steps: hence more questions, fewer updates and lower rates.
+Training. 16 steps of 48 rollouts (alone: 160), 6 questions of 8 tries (alone: 20), 4 updates a step, credit
+`input-group`, temperature 1, answers of at most 24 tokens; everything else is the recipe's.
 
-Rate. Two rates, 1e-4 and 3e-4, are tried on seed 100 with `plain` and with `alone`, 12 steps each; what has the higher
+Rate. Two rates, 2e-4 and 6e-4, are tried on seed 100 with `plain` and with `alone`, 12 steps each; what has the higher
 mean return of rollouts in the last four steps (the lower rate if they are equal) is taken, that of `plain` for all four
 programs, that of `alone` for the single agent: two tries for either. No held-out question is looked at for it.
 
@@ -45,6 +43,12 @@ nearest to a program's tokens: the best of them by true score (an upper bound), 
 could do without knowing the score; of equally frequent ones the first).
 
 A program "earns more" if the 95 % interval (Student) over seeds of after minus before lies above 0.
+
+What was otherwise than planned, added afterwards. Two seeds were whole when the time was over. The measurement before
+training drew without the start's adapter, by a fault on GPUs that is put right since: those lines of the kept records
+tell of the model without a start (they are what `raw` measured, to the digit). "After the start" is therefore taken
+from one try of `finish`'s untrained program, which has the start: the same held-out rollouts, drawn anew. `raw` of
+`tools` found no memory on the GPU.
 """
 
 from __future__ import annotations
@@ -76,11 +80,11 @@ TITLES = {
 }
 ARMS = ("tools", "handoff", "graph", "alone", "plain")
 """The longest first, so that a seed ends soon."""
-RATES = (1e-4, 3e-4)
+RATES = (2e-4, 6e-4)
 RATE_SEED = 100
 RATE_STEPS, RATE_LAST = 12, 4
 TRIES = 8
-ALONE_GROUPS = 40
+ALONE_GROUPS = 20
 Line = dict[str, Any]
 Job = dict[str, Any]
 """kind (rate, arm, raw), arm, seed; rate, where it is known."""
@@ -318,9 +322,9 @@ def table(out: Path) -> str:
 
 
 def held_out(out: Path, arm: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
-    """What an arm earned before training and after it, seed by seed."""
+    """What an arm earned with its start, one try, and after training, seed by seed."""
     runs = [measured(out, f"{arm}{seed}") for seed in seeds]
-    return [mean_of(run["untrained"]) for run in runs], [mean_of(run["team"]) for run in runs]
+    return [float(run["best"]["one_try"]) for run in runs], [mean_of(run["team"]) for run in runs]
 
 
 def drawn(out: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ def test_a_seed_counts_when_all_its_arms_ended(programs: Any, tmp_path: Path) ->
     def line(who: str, **more: Any) -> dict[str, Any]:
         return {"who": who, "return": {"mean": 0.5, "half": 0.1}, "tokens": 148.0, **more}
 
-    ended = [line("untrained"), line("team"), line("best-of-1"), line("alone-3")]
+    ended = [line("untrained"), line("team"), line("best-of-1", one_try=0.5), line("alone-3")]
     tries = line("tries", returns=[[1.0, 0.0]], answers=[["A1", "B2"]]) | {"tokens": 44.0}
     for seed in (1, 2):
         for arm in programs.ARMS:
@@ -85,3 +86,31 @@ def test_every_arm_is_a_recipe_with_its_own_command(programs: Any) -> None:
         assert (recipe.policies["main"].model, recipe.policies["main"].train) == ("smollm2", "lora")
         tokens[arm] = recipe.rollout.groups * recipe.rollout.group_size
     assert tokens == {"tools": 48, "handoff": 48, "graph": 48, "plain": 48, "alone": 160}
+
+
+def test_the_page_and_the_picture_are_what_was_kept(programs: Any) -> None:
+    page = (ROOT / "docs" / "serve" / "training_smollm2.md").read_text("utf-8")
+    _, *tables = programs.table(RECORDS).split("\n\n")
+    assert len(tables) == 2
+    assert all(each in page for each in tables)
+    picture = ROOT / "docs" / "images" / "program_training_smollm2.svg"
+    assert programs.drawn(RECORDS) == picture.read_text("utf-8")
+    for link in re.findall(r"\]\((?!http)([^)#]+)", page):
+        assert (ROOT / "docs" / "serve" / link).exists(), link
+
+
+def test_the_page_counts_steps_of_one_mind_as_they_were(programs: Any) -> None:
+    page = (ROOT / "docs" / "serve" / "training_smollm2.md").read_text("utf-8")
+    right = [
+        round(48 * line["return"]["mean"])
+        for run in ("plain1", "handoff1", "handoff2", "tools1", "tools2", "graph1")
+        for line in programs.lines_of(RECORDS / f"{run}.metrics.jsonl")[8:]
+    ]
+    near = sum(min(each % 8, -each % 8) <= 1 for each in right)
+    assert f"{near} of the {len(right)} last steps" in page
+
+
+def test_the_measurement_before_training_was_without_a_start(programs: Any) -> None:
+    for arm in ("plain", "handoff", "graph", "alone"):
+        (raw,) = programs.lines_of(RECORDS / f"raw-{arm}.evals.jsonl")
+        assert programs.measured(RECORDS, f"{arm}1")["untrained"] == raw

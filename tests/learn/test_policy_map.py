@@ -9,8 +9,11 @@ import torch
 from small_run import GROUP, TINY, team
 
 from baton.compose.training import make_trainer
+from baton.engine.torch import TorchEngine
 from baton.errors import UsageError
 from baton.learn import lora
+from baton.learn.models.tiny import make_tiny
+from baton.learn.policy import make_policies
 from baton.learn.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("first_weights")
@@ -133,3 +136,26 @@ def test_adapters_of_two_ranks_do_not_share_a_base() -> None:
     assert trainer.policies["lead"].model is not trainer.policies["hands"].model
     shapes = {p.shape[0] for p in trainer.policies["lead"].parameters()} & {2}
     assert shapes == {2}
+
+
+def test_engines_take_up_what_a_start_taught_their_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine on a GPU has a copy of the adapters' weights, made before their start."""
+    told: list[tuple[str, str]] = []
+    forget = TorchEngine.forget
+
+    def forgot(engine: TorchEngine) -> None:
+        told.append(("forgot", engine.name))
+        forget(engine)
+
+    def adapt(name: str, *_: Any) -> dict[str, Any]:
+        told.append(("taught", name))
+        return {"loss": 0.0}
+
+    monkeypatch.setattr(TorchEngine, "forget", forgot)
+    made = make_policies(
+        team(B_LORA), ("orchestrator", "worker"), lambda part: make_tiny((), part.tiny, seed=0), adapt
+    )
+    assert [what for what, _ in told] == ["taught", "forgot"] * 2
+    assert {name for what, name in told if what == "forgot"} == {
+        policy.engine.name for policy in made.values()
+    }

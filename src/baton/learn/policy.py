@@ -331,6 +331,8 @@ def make_policies(
             policy.warm = adapt(name, policy.part, policy.roles, policy.model, policy.tokenizer)
             if policy.apart:
                 policy.load_state_dict(policy.state_dict(), policy.version)
+            else:
+                policy.forget()  # on a GPU an engine has taken up the adapter's weights as they were
     _check_names(made)
     return made
 
