@@ -246,7 +246,8 @@ def gathered(records: Sequence[Record], start: dict[str, Any]) -> dict[str, Any]
     sound = [each for each in records if "broken" not in each]
     tuning = [each for each in sound if each["seed"] == TUNING]
     tests = whole([each for each in sound if each["seed"] != TUNING])
-    return {"start": start, "tuning": tuning, "test": tests, "broken": broken}
+    left_out = [each for each in sound if each["seed"] != TUNING and each not in tests]
+    return {"start": start, "tuning": tuning, "test": tests, "left_out": left_out, "broken": broken}
 
 
 def table(kept: dict[str, Any]) -> str:
@@ -321,7 +322,8 @@ def main() -> None:
         print(table(kept | {"test": [each for each in records if "broken" not in each]}))
         return
     keep(kept)
-    PART.unlink(missing_ok=True)
+    if not args.gather:  # who gathers may do so while runs still write there
+        PART.unlink(missing_ok=True)
     print(table(kept))
 
 

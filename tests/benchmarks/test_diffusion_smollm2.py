@@ -62,6 +62,7 @@ def test_seeds_that_a_cut_left_half_are_left_out(
     assert Counter(each["seed"] for each in kept["test"] if not each["still"]) == dict.fromkeys(
         (0, 1), num_smaller
     )
+    assert [each["seed"] for each in kept["left_out"]] == [2]
     lines = result.table(kept).splitlines()
     assert lines[-1].startswith("The start: 30 steps with 0 of the reports tossed, then right in 0.990")
     assert sum("| 2 |" in line for line in lines) == num_smaller
@@ -109,3 +110,22 @@ def test_the_start_is_taught_until_both_chances_are_where_they_should_be(
     facts = json.loads((tmp_path / "start.json").read_text("utf-8"))
     assert [each[:2] for each in facts["looked"]] == [[0.0, 10], [0.0, 20], [0.75, 10], [0.75, 20]]
     assert (tmp_path / "weights").exists()
+
+
+def test_the_picture_is_that_of_the_records_kept(result: ModuleType) -> None:
+    rows = result.there.rows(json.loads(result.KEPT.read_text("utf-8"))["test"])
+    kept = (PLACE.parents[1] / "docs" / "images" / "credit_diffusion_smollm2.svg").read_text("utf-8")
+    assert result.draw(rows, result.fast) == kept
+
+
+def test_what_was_tuned_and_tested_is_what_the_protocol_says(result: ModuleType) -> None:
+    kept = json.loads(result.KEPT.read_text("utf-8"))
+    rates = result.chosen(kept["tuning"])
+    assert len(kept["tuning"]) == len(result.TUNED) * len(result.CREDITS) * len(result.RATES)
+    runs = [each for each in kept["test"] if not each["still"]]
+    assert all(each["rate"] == rates[result.tuned_at(each["n"]), each["credit"]] for each in runs)
+    assert all(each["curve"][-1][0] >= result.TOKENS and not each["failed"] for each in runs)
+    cells = Counter((each["n"], each["credit"]) for each in runs)
+    assert set(cells) == {(n, c) for n in result.SMALL for c in result.CREDITS}
+    assert len(set(cells.values())) == 1
+    assert not kept["broken"]
