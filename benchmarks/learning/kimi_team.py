@@ -216,13 +216,13 @@ class Learner:
     def _team_return(self, trace: Trace) -> float:
         return self.scoring.team_return(trace)
 
-    def go_on(self, job: Job, recipe: Recipe) -> Learner:
-        """The same tables on a larger job, in the recipe's second phase.
+    def go_on(self, job: Job, recipe: Recipe, phase: int = -1) -> Learner:
+        """The same tables on a larger job, in a phase of the recipe, the last if no other is named.
 
         A width that is new begins as likely as the likeliest before; shares of a new width as those of the widest.
         """
         other = Learner(recipe, job, self.seed + 1000, self.rates)
-        other.step_number = other._spans[-1].first - 1
+        other.step_number = other._spans[phase].first - 1
         widest = max(self.job.widths)
         for number in range(1, job.waves + 1):
             for left in _LEFTS:
@@ -233,19 +233,28 @@ class Learner:
                 row = self.tables[LEAD].logits(LEAD, before)
                 known = {option: row.get(option, 0.0) for option in self.job.options(number)}
                 new = dict.fromkeys(set(job.options(number)) - known.keys(), max(known.values()))
-                other._begin(reads, known | new)
+                other.begin(reads, known | new)
                 for width in job.widths:
                     like = min(width, widest)
                     shares = self.tables[LEAD].logits(LEAD, f"{before}, {like} workers")
-                    other._begin(f"{reads}, {width} workers", shares)
+                    other.begin(f"{reads}, {width} workers", shares)
         other.tables[WORKER] = self.tables[WORKER]
         return other
 
-    def _begin(self, reads: str, row: Mapping[str, float]) -> None:
+    def begin(self, reads: str, row: Mapping[str, float]) -> None:
         """This row, whatever it was."""
         now = self.tables[LEAD].logits(LEAD, reads)
         every = {option: row.get(option, 0.0) - now.get(option, 0.0) for option in {**now, **row}}
         self.tables[LEAD].update({(LEAD, reads): every}, 1.0)
+
+    def lead_table(self) -> list[tuple[str, dict[str, float]]]:
+        """What the lead reads, and its row."""
+        job = self.job
+        reads = [job.wave(number, left * job.items) for number in range(1, job.waves + 1) for left in _LEFTS]
+        every = [
+            each for now in reads for each in (now, *(f"{now}, {width} workers" for width in job.widths))
+        ]
+        return [(each, self.tables[LEAD].logits(LEAD, each)) for each in every]
 
     @property
     def phase(self) -> str:

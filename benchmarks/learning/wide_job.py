@@ -13,6 +13,7 @@ worker and step, the same for every rollout of an instance.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -60,6 +61,9 @@ class Job(Struct, frozen=True, kw_only=True):
     """Steps that a worker costs besides those it takes."""
     latency: float = 0.0012
     """Of a critical step."""
+    brief: bool = False
+    """A worker is asked once and all its steps are one event, drawn by the chances it gave its methods: as many items
+    are done in as many steps with the same chances, in a tenth of the events. For workers who do not learn."""
 
     def wave(self, number: int, left: float) -> str:
         """What the lead reads before it chooses a width: the wave, and about how much is left."""
@@ -79,7 +83,7 @@ class Job(Struct, frozen=True, kw_only=True):
         return done >= self.enough * self.items
 
 
-def job_of(workers: int) -> Job:
+def job_of(workers: int, *, brief: bool = False) -> Job:
     """The job for at most 12, 24, 100 or 300 workers; what the best plan costs is about the same for all."""
     items, widths = {
         12: (30, (1, 2, 3, 5, 8, 12)),
@@ -87,7 +91,7 @@ def job_of(workers: int) -> Job:
         100: (252, (1, 2, 4, 10, 25, 42, 70, 100)),
         300: (1260, (1, 2, 4, 10, 25, 42, 70, 100, 126, 210, 300)),
     }[workers]
-    return Job(items=items, widths=widths, price=0.05 / items)
+    return Job(items=items, widths=widths, price=0.05 / items, brief=brief)
 
 
 def amount(share: float) -> str:
@@ -172,6 +176,9 @@ class _Play:
         async def step(me: Agent, action: Action, said: Said, extra: dict[str, Any]) -> None:
             nonlocal left
             assert isinstance(action, Return)
+            if self.job.brief:
+                left = self._briefly(me, said, left)
+                return
             drawn = uniform(f"{self.luck}/{me.id}/{me.turns}")
             done = bool(left) and action.text == RIGHT and drawn < self.job.chance
             left -= done
@@ -184,8 +191,24 @@ class _Play:
             await me.turn(step)
             if not left:
                 break
+            if self.job.brief:
+                me.run.give_up(me, f"it took more than {self.job.patience} steps")
         if not me.done():
             await me.returns(str(mine))
+
+    def _briefly(self, me: Agent, said: Said, left: int) -> int:
+        """All steps of a worker at once; what is left of its share."""
+        job, steps = self.job, 0
+        assert said.option_propensities is not None
+        chance = job.chance * said.option_propensities[METHODS.index(RIGHT)]
+        draw = random.Random(f"{self.luck}/{me.run.team.seed}/{me.id}")
+        while steps < job.patience and (left or not steps):
+            steps += 1
+            left -= bool(left) and draw.random() < chance
+        event = me.next_event_id()
+        me.run.writer.emit(me, "tool_call", tool="all", said=said, extra={"steps": steps})
+        me.run.writer.emit_draw(me, event, text=f"{left} left", extra={"done": not left})
+        return left
 
 
 def baton_spawn(share: int) -> Action:
@@ -271,6 +294,11 @@ class Figures(Struct, frozen=True, kw_only=True):
 
 def figures(job: Job, trace: Trace) -> Figures:
     """Read off the trace."""
+    stages = Stages.of(trace)
+    longest: dict[int, int] = {}
+    for event, stage in zip(trace.events, stages.of_event.tolist(), strict=True):
+        if event.type == "tool_call":
+            longest[stage] = max(longest.get(stage, 1), event.extra.get("steps", 1))
     returned = [
         int(trace.text(event.content_ref) or 0)
         for event in trace.events
@@ -278,10 +306,10 @@ def figures(job: Job, trace: Trace) -> Figures:
     ]
     return Figures(
         done=sum(returned),
-        steps=sum(event.type == "tool_call" for event in trace.events),
+        steps=sum(event.extra.get("steps", 1) for event in trace.events if event.type == "tool_call"),
         agents=sum(event.type == "spawn" for event in trace.events),
         finished=sum(share > 0 for share in returned),
-        critical=Stages.of(trace).critical_steps,
+        critical=stages.critical_steps + sum(each - 1 for each in longest.values()),
     )
 
 

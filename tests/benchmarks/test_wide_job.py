@@ -25,8 +25,10 @@ def learner_of(arm: str, *, frozen: int = 2, joint: int = 1) -> Learner:
     return Learner(recipe_of(arm, 12, frozen, joint), job_of(12), 1, {LEAD: 1.0, WORKER: 3.0})
 
 
-def test_expected_is_the_mean_of_what_is_played() -> None:
-    learner = learner_of("GRPO")
+@pytest.mark.parametrize("brief", [False, True])
+def test_expected_is_the_mean_of_what_is_played(brief: bool) -> None:
+    recipe = recipe_of("GRPO", 12, 2, 1)
+    learner = Learner(recipe, job_of(12, brief=brief), 1, {LEAD: 1.0, WORKER: 3.0})
     task = WideJob(learner.job)
     stage = make_stage(learner.recipe, task=task, topology=task.topology())
     episodes = [Episode(name=f"e{k}", instance=k, seed=k) for k in range(100)]
