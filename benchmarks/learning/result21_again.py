@@ -150,7 +150,7 @@ def main() -> None:
     if args.kept or args.gather:
         for part, (_, table) in PARTS.items():
             if args.gather and (left := args.gather / f"{NAME}.{part}.part.jsonl").exists():
-                known[part] = _gathered(left)
+                known[part] = rounded(_gathered(left))
             if part in known:
                 print(table(known[part]), end="\n\n")
         if args.gather:
