@@ -91,7 +91,8 @@ def _panel(records: Sequence[dict[str, Any]], cost: str, title: str, left: int) 
     parts.append(f'<polyline points="{line}" fill="none" stroke="#999999" stroke-width="1.5"/>')
     for value, success, arm, n in every:
         parts.append(f'<circle cx="{x_of(value):.1f}" cy="{_y(success):.1f}" r="5" fill="{_COLOURS[arm]}"/>')
-        parts.append(f'<text x="{x_of(value) + 7:.1f}" y="{_y(success) - 6:.1f}">{n}</text>')
+        beside = 16 if success > 0.9 else -6  # not into the title
+        parts.append(f'<text x="{x_of(value) + 7:.1f}" y="{_y(success) + beside:.1f}">{n}</text>')
     return parts
 
 
