@@ -34,12 +34,16 @@ def draw(runs: Sequence[dict[str, Any]], best: Sequence[float]) -> str:
     seeds = len({run["seed"] for run in runs})
     parts.append(
         f'<text x="{_LEFT}" y="38" fill="#555555">at most 100 workers; means of {seeds} seeds with 95 % intervals; '
-        "workers frozen before the line, then all learn; dotted: the best there is</text>"
+        f"{_told(runs)}dotted: the best there is</text>"
     )
     for number, (title, figure) in enumerate(_PANELS):
         left, top = _LEFT + number % 2 * (_WIDTH + _GAP), _TOP + number // 2 * _ROW
         parts += _panel(runs, title, figure, left, top, best if title.startswith("what") else ())
     return "\n".join([*parts, "</svg>", ""])
+
+
+def _told(runs: Sequence[dict[str, Any]]) -> str:
+    return "workers frozen before the line, then all learn; " if runs[0]["steps"][1] else "workers frozen; "
 
 
 def _panel(
@@ -77,8 +81,9 @@ def _panel(
                 f'<line x1="{left}" y1="{y:.1f}" x2="{left + _WIDTH}" y2="{y:.1f}" stroke="#eeeeee"/>'
             )
             parts.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{number * step:g}</text>')
-    x = x_of(frozen)
-    parts.append(f'<line x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{top + _HEIGHT}" stroke="#999999"/>')
+    if joint:
+        x = x_of(frozen)
+        parts.append(f'<line x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{top + _HEIGHT}" stroke="#999999"/>')
     for value, (begin, end) in zip(best, ((0, frozen), (frozen, frozen + joint)), strict=False):
         parts.append(
             f'<line x1="{x_of(begin):.1f}" y1="{y_of(value):.1f}" x2="{x_of(end):.1f}" y2="{y_of(value):.1f}" '

@@ -38,7 +38,8 @@ shared and there was time for tuning alone, which is whole. A test seed of 80 st
 and there was less than that for each. So the ten seeds are of the first phase, in which workers do not learn, with each
 worker's steps told in one event (`brief`): the same choices, rewards, estimators and chances, in a tenth of the events;
 and after it 12 steps at 300 with the workers still frozen (PARL's terms begin anew there and are gone half way), of
-which as many seeds are shown as there was time for. The metric, the arms, the tuned settings and what is expected are as before; nothing is said by them of the second phase.
+which as many seeds are shown as there was time for. The metric, the arms, the tuned settings and what is expected are
+as before; nothing is said by them of the second phase.
 
 Expected, before it ran: GRPO collapses to one agent in a third to a half of the seeds. PARL in one or none, and ends
 at 42 or wider. Not annealed it does not collapse either, ends wider than PARL (70 or 100 in most seeds), and a fifth or
@@ -56,12 +57,13 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from kimi_picture import draw
 from kimi_team import ARMS, KNACK, LEAD, WORKER, Learner, recipe_of
 from runs import RESULTS, Record, interval, markdown, rounded, run_jobs, shown
 from runs import Job as Task
-from wide_job import METHODS, RIGHT, Figures, job_of
+from wide_job import METHODS, RIGHT, Figures, Job, job_of
 from wide_job_value import NAMES, Values, skill
 
 FROZEN, JOINT, MORE = 60, 20, 12
@@ -238,82 +240,122 @@ def brief(tuning: list[Record], num_seeds: int, processes: int, quick: bool) -> 
 # -- tables ---------------------------------------------------------------------------------------
 
 
-def stages(records: list[Record]) -> list[tuple[str, Callable[[Record], Record], float]]:
-    """What is looked at: a name, the last look of it, and the best there is for workers as skilled as they can be."""
-    first, then = records[0]["workers"], records[0]["then"]
+class Stage(NamedTuple):
+    """Where runs are looked at."""
+
+    name: str
+    looks: dict[tuple[str, int], Record]
+    """Arm and seed -> the last look there."""
+    best: float
+    """V* for workers as they are, or once they have learned."""
+
+
+def stages(runs: list[Record]) -> list[Stage]:
+    """Of the runs that there are, by seeds that every arm has."""
+    first, then = runs[0]["workers"], runs[0]["then"]
     knack = math.exp(KNACK) / (math.exp(KNACK) + len(METHODS) - 1)
     small, large = job_of(first), job_of(then)
-    frozen = records[0]["steps"][0]
 
-    def at_end_of_frozen(record: Record) -> Record:
-        return next(each for each in record["curve"] if each["step"] == frozen)
+    def made(name: str, found: list[tuple[Record, Record]], job: Job, p: float) -> Stage:
+        looks = {(run["arm"], run["seed"]): look for run, look in found}
+        kept = {
+            (arm, seed): look for (arm, seed), look in looks.items() if all((a, seed) in looks for a in ARMS)
+        }
+        return Stage(name, kept, Values(job, p).best()[0])
 
-    return [
-        (f"{first}, workers frozen", at_end_of_frozen, Values(small, small.chance * knack).best()[0]),
-        (f"{first}, then joint", lambda record: record["curve"][-1], Values(small, small.chance).best()[0]),
-        (f"{then}", lambda record: record["then_curve"][-1], Values(large, large.chance).best()[0]),
-    ]  # fmt: skip
+    frozen = [(each, each["curve"][-1]) for each in runs if each.get("brief") == "first"]
+    wider = [(each, each["curve"][-1]) for each in runs if each.get("brief") == "then"]
+    full = [each for each in runs if "then_curve" in each]
+    middle = [(r, look) for r in full for look in r["curve"] if look["step"] == r["steps"][0]]
+    found = [
+        made(f"{first}, workers frozen", frozen or middle, small, small.chance * knack),
+        made(f"{first}, then joint", [(each, each["curve"][-1]) for each in full], small, small.chance),
+        made(f"{then}, workers frozen", wider, large, large.chance * knack),
+        made(f"{then}, joint", [(each, each["then_curve"][-1]) for each in full], large, large.chance),
+    ]
+    return [each for each in found if each.looks]
+
+
+_FIGURES: tuple[tuple[str, Callable[[Record], float], str], ...] = (
+    ("agents", lambda look: look["agents"], ".1f"),
+    ("finished nothing", lambda look: 1 - look["finished"] / look["agents"], ".2f"),
+    ("success", lambda look: look["success"], ".2f"),
+    ("critical steps", lambda look: look["critical"], ".1f"),
+    ("steps of workers", lambda look: look["steps"], ".0f"),
+)
 
 
 def table(records: list[Record]) -> str:
-    """Where every arm is at the end of each stage; how it went; what was tried."""
-    tuning = [each for each in records if "curve" not in each]
+    """Where every arm is at the end of each stage, how it went, and all that was tried."""
     runs = [each for each in records if "curve" in each]
-    arms = {arm: [each for each in runs if each["arm"] == arm] for arm in ARMS}
-    rows = []
-    for stage, last, best in stages(runs):
-        for arm, mine in arms.items():
-            now = [last(each) for each in mine]
-            against = [
-                (best - a["value"]) - (best - b["value"])
-                for a, b in zip(now, map(last, arms["GRPO"]), strict=True)
-            ]
-            rows.append(
-                (
-                    stage, arm, shown([best - each["value"] for each in now]),
-                    "" if arm == "GRPO" else paired(against),
-                    shown([each["agents"] for each in now], ".1f"),
-                    f"{sum(each['agents'] < 2 for each in now)} of {len(now)}",
-                    shown([1 - each["finished"] / each["agents"] for each in now], ".2f"),
-                    shown([each["success"] for each in now], ".2f"),
-                    shown([each["critical"] for each in now], ".1f"),
-                    shown([each["steps"] for each in now], ".0f"),
-                    shown([each["right"] for each in now], ".2f"),
-                    shown([each["events"] for each in now], ".0f"),
-                )
-            )  # fmt: skip
-    heading = (
-        "stage", "arm", "regret", "against GRPO", "agents", "collapsed", "finished nothing", "success",
-        "critical steps", "steps", "right method", "events an episode",
-    )  # fmt: skip
-    ways = [[*way(arm, mine)] for arm, mine in arms.items()]
-    looks = [each["step"] for each in runs[0]["curve"]][::5]
-    head = [
-        "agents, by step",
-        *map(str, looks),
-        *(f"+{each['step'] - 1}" for each in runs[0]["then_curve"][::2]),
-    ]
-    tried = [
-        (arm, f"{lead:g}", f"{weight:g}", f"{rate:g}", str(len([t for t in tuning if t["arm"] == arm])))
-        for arm in ARMS for lead, weight, rate in [settings(tuning, arm)]
-    ]  # fmt: skip
     return "\n\n".join(
-        (
-            markdown(heading, rows),
-            markdown(head, ways),
-            markdown(("arm", "lead's rate", "weight of terms", "workers' rate", "tuning runs"), tried),
-        )
+        (_ends(stages(runs)), _way(runs), _tried([each for each in records if "curve" not in each]))
     )
 
 
-def way(arm: str, mine: list[Record]) -> list[str]:
-    """Mean agents over training."""
+def _ends(found: list[Stage]) -> str:
+    rows = []
+    for stage in found:
+        seeds = sorted({seed for _, seed in stage.looks})
+        for arm in ARMS:
+            mine = [stage.looks[arm, seed] for seed in seeds]
+            less = [stage.looks["GRPO", seed]["value"] - stage.looks[arm, seed]["value"] for seed in seeds]
+            rows.append(
+                (
+                    stage.name, arm, str(len(seeds)), shown([stage.best - each["value"] for each in mine]),
+                    "" if arm == "GRPO" else paired(less), str(sum(each["agents"] < 2 for each in mine)),
+                    *(shown(map(figure, mine), form) for _, figure, form in _FIGURES),
+                )
+            )  # fmt: skip
+    heading = (
+        "stage",
+        "arm",
+        "seeds",
+        "regret",
+        "against GRPO",
+        "collapsed",
+        *(name for name, _, _ in _FIGURES),
+    )
+    return markdown(heading, rows)
 
-    def mean(which: str, place: int) -> str:
-        return f"{sum(each[which][place]['agents'] for each in mine) / len(mine):.1f}"
 
-    first = [mean("curve", place) for place in range(0, len(mine[0]["curve"]), 5)]
-    return [arm, *first, *(mean("then_curve", place) for place in range(0, len(mine[0]["then_curve"]), 2))]
+def _way(runs: list[Record]) -> str:
+    """Mean agents over the first stage."""
+    mine = [each for each in runs if each.get("brief", "first") == "first"]
+    mine = whole(mine)
+    looks = [each["step"] for each in mine[0]["curve"]][::3]
+    rows = []
+    for arm in ARMS:
+        curves = [each["curve"] for each in mine if each["arm"] == arm]
+        means = [
+            sum(curve[k]["agents"] for curve in curves) / len(curves) for k in range(0, len(curves[0]), 3)
+        ]
+        rows.append((arm, *(f"{mean:.1f}" for mean in means)))
+    return markdown(("agents, by step", *map(str, looks)), rows)
+
+
+def _tried(tuning: list[Record]) -> str:
+    """Every setting on the small job: values at the end, and seeds that earned nothing there."""
+    groups: dict[tuple[str, int, float, float, float], list[float]] = {}
+    for each in tuning:
+        key = each["arm"], each["joint"], each["lead"], each["weight"], each["worker"]
+        groups.setdefault(key, []).append(each["value"])
+    taken = {arm: settings(tuning, arm) for arm in ARMS}
+
+    def order(group: tuple[tuple[str, int, float, float, float], list[float]]) -> tuple[int | float, ...]:
+        arm, joint, lead, weight, rate = group[0]
+        return list(ARMS).index(arm), joint, weight, lead, rate
+
+    rows = [
+        (
+            arm, "joint" if joint else "frozen", f"{lead:g}", f"{weight:g}", f"{rate:g}" if joint else "",
+            ", ".join(f"{value:.2f}" for value in values), f"{sum(values) / len(values):.3f}",
+            "taken" if joint and (lead, weight, rate) == taken[arm] else "",
+        )
+        for (arm, joint, lead, weight, rate), values in sorted(groups.items(), key=order)
+    ]  # fmt: skip
+    heading = ("arm", "phase", "lead's rate", "weight", "workers' rate", "values, by seed", "mean", "")
+    return markdown(heading, rows)
 
 
 def paired(differences: list[float]) -> str:
@@ -323,10 +365,10 @@ def paired(differences: list[float]) -> str:
 
 def whole(runs: list[Record]) -> list[Record]:
     """Runs of seeds that every arm has finished: a command that was cut short leaves others."""
-    by_seed: dict[int, set[str]] = {}
+    by_seed: dict[tuple[str, int], set[str]] = {}
     for each in runs:
-        by_seed.setdefault(each["seed"], set()).add(each["arm"])
-    return [each for each in runs if by_seed[each["seed"]] == set(ARMS)]
+        by_seed.setdefault((each.get("brief", ""), each["seed"]), set()).add(each["arm"])
+    return [each for each in runs if by_seed[each.get("brief", ""), each["seed"]] == set(ARMS)]
 
 
 def main() -> None:
@@ -348,7 +390,8 @@ def main() -> None:
         print(table(kept))
         if args.draw:
             runs = [each for each in kept if "curve" in each]
-            Path(args.draw).write_text(draw(runs, [best for _, _, best in stages(runs)[:2]]), "utf-8")
+            first = [each for each in runs if each.get("brief", "first") == "first"]
+            Path(args.draw).write_text(draw(first, [stage.best for stage in stages(first)[:2]]), "utf-8")
         return
     tuning = tune(args.processes, args.quick)
     play = test if args.whole else brief
