@@ -337,7 +337,7 @@ def _way(runs: list[Record]) -> str:
 def _tried(tuning: list[Record]) -> str:
     """Every setting on the small job: values at the end, and seeds that earned nothing there."""
     groups: dict[tuple[str, int, float, float, float], list[float]] = {}
-    for each in tuning:
+    for each in sorted(tuning, key=lambda one: one["seed"]):
         key = each["arm"], each["joint"], each["lead"], each["weight"], each["worker"]
         groups.setdefault(key, []).append(each["value"])
     taken = {arm: settings(tuning, arm) for arm in ARMS}
