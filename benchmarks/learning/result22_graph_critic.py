@@ -167,14 +167,14 @@ def tune_policy(job: Job) -> Record:
 
 
 def critics(job: Job) -> Record:
-    """Every arm, trained at one size and asked at both."""
+    """Every arm, or those that are named, trained at one size and asked at both."""
     from shaped_critics import group_mean, judged
 
     size, quick, seed = job["size"], job["quick"], job["seed"]
     train = rollouts(f"train/{seed}", size, 8 if quick else ROLLOUTS[size])
     tests = {at: rollouts(f"test/{seed}", at, *((2, 2) if quick else TESTED[at])) for at in SIZES}
     found: dict[str, Any] = {}
-    for arm in ARMS:
+    for arm in job.get("arms", ARMS):
         began = time.process_time()
         if arm == "group mean":
             per = 2 if quick else TESTED[size][1]
@@ -233,8 +233,14 @@ def series(records: Sequence[Record], size: int, at: int, arm: str, metric: str)
     return {
         each["seed"]: each["arms"][arm]["on"][str(at)][metric]
         for each in records
-        if each["kind"] == "critics" and each["size"] == size and str(at) in each["arms"][arm]["on"]
+        if each["kind"] == "critics" and each["size"] == size and str(at) in on(each, arm)
     }
+
+
+def on(record: Record, arm: str) -> dict[str, dict[str, float]]:
+    """What an arm was asked at, in a record that may be of some arms alone."""
+    asked: dict[str, dict[str, float]] = record["arms"].get(arm, {}).get("on", {})
+    return asked
 
 
 def less(mine: dict[int, float], theirs: dict[int, float]) -> str:
@@ -278,8 +284,10 @@ def extras(records: Sequence[Record]) -> str:
     seconds = [
         (
             f"{size:,}", arm,
-            shown((e["arms"][arm]["train_seconds"] for e in records if e.get("size") == size), ".1f"),
-            shown((e["arms"][arm]["ask_seconds"] for e in records if e.get("size") == size), ".1f"),
+            *(
+                shown((e["arms"][arm][what] for e in records if e.get("size") == size and arm in e["arms"]), ".1f")
+                for what in ("train_seconds", "ask_seconds")
+            ),
         )
         for size in SIZES for arm in ARMS[1:]
     ]  # fmt: skip

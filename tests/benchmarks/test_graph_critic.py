@@ -163,7 +163,7 @@ def test_the_page_says_what_the_records_say() -> None:
         pytest.skip("no records are kept yet")
     records = json.loads(result.KEPT.read_text("utf-8"))
     page = (LEARNING.parents[1] / "docs" / "learning" / "graph_critic.md").read_text("utf-8")
-    told = result.table(records)
+    told = result.table(records).partition("| arm | tuned")[0]
     for line in told.splitlines():
         if line.startswith("| ") and "seeds" not in line:
             assert line in page, line
