@@ -251,22 +251,20 @@ def less(mine: dict[int, float], theirs: dict[int, float]) -> str:
 
 def table(records: Sequence[Record]) -> str:
     """What was tuned, critics by size trained and size asked, processor, and the policies."""
-    parts = []
+    rows = []
     for size in SIZES:
         for at in SIZES:
-            rows = []
             hard = series(records, size, at, "linear, graph features", "snr")
             for arm in ARMS:
                 mine = {metric: series(records, size, at, arm, metric) for metric in METRICS}
                 if mine["snr"]:
                     against = "" if arm == "linear, graph features" else less(mine["snr"], hard)
-                    rows.append(
-                        (arm, str(len(mine["snr"])), *(shown(mine[m].values()) for m in METRICS), against)
-                    )
-            heading = ("critic", "seeds", *METRICS, "snr less linear with graph features")
-            if rows:
-                parts.append(f"Trained at {size:,} events, asked at {at:,}:\n\n" + markdown(heading, rows))
-    return "\n\n".join([*parts, extras(records)])  # fmt: skip
+                    told = (shown(mine[metric].values()) for metric in METRICS)
+                    rows.append((f"{size:,}", f"{at:,}", arm, str(len(mine["snr"])), *told, against))
+    heading = (
+        "trained at", "asked at", "critic", "seeds", *METRICS, "snr less linear with graph features",
+    )  # fmt: skip
+    return "\n\n".join([markdown(heading, rows), extras(records)])
 
 
 def extras(records: Sequence[Record]) -> str:

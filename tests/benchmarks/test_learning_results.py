@@ -58,7 +58,8 @@ from baton.learn.recipe_checks import check_credit, check_numbers
 
 count = 0
 for command in sys.argv[1:]:
-    jobs = importlib.import_module(command.removesuffix(".py")).jobs(1, False)
+    module = importlib.import_module(command.removesuffix(".py"))
+    jobs = module.jobs(1, False) if hasattr(module, "jobs") else ()  # some make recipes of their own, by other names
     for name, changes in {(job["recipe"], tuple(job["changes"])) for job in jobs if "recipe" in job}:
         recipe = load(name, list(changes))
         check_numbers(recipe)
