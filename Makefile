@@ -43,7 +43,7 @@ test-slow: $(VENV)/.dev ## Run the longest suites: kill and fault schedules by t
 
 # What compares numbers that a processor's kernels computed: they differ in the last digits from chip to chip.
 KERNELS := tests/forest $(addprefix tests/engine/test_torch_,engine.py forward.py prefill.py turn.py) $(addprefix tests/learn/test_,\
-  balance.py critic_agents.py critic_network.py from_trace.py losses.py lora.py options.py policy_map.py preference.py \
+  balance.py critic_agents.py critic_graph.py critic_network.py from_trace.py losses.py lora.py options.py policy_map.py preference.py \
   scales.py session.py stop_credit.py trainer.py warm.py)
 KERNEL  ?= default
 THREADS ?= 1

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,21 +14,13 @@ from baton.games.library.pandora import Pandora
 from baton.games.library.stopping_chain import StoppingChain
 from baton.games.solve import evaluate, solve
 
-LEARNING = str(Path(__file__).parents[2] / "benchmarks" / "learning")
 GAMES: dict[str, Game] = {
     "stopping-chain": StoppingChain(num_workers=2, num_steps=3),
     "pandora": Pandora(scales=(1.0, 0.7), costs=(0.05, 0.1), num_levels=3),
 }
 
 
-@pytest.fixture(autouse=True)
-def _beside_the_results(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(LEARNING)
-    yield
-    for name in set(sys.modules) - before:
-        if "learning" in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("beside_the_results")
 
 
 def table_of(game: Game, seed: int = 3) -> Any:

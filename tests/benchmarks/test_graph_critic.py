@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +17,7 @@ from baton.trace.validation import validate
 LEARNING = Path(__file__).parents[2] / "benchmarks" / "learning"
 
 
-@pytest.fixture(autouse=True)
-def _beside_the_results(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(LEARNING))
-    yield
-    for name in set(sys.modules) - before:
-        if "learning" in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("beside_the_results")
 
 
 def small_shape() -> Any:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-import sys
-from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,17 +12,7 @@ import pytest
 from baton.games.library.pandora import Pandora
 from baton.games.solve import solve
 
-LEARNING = str(Path(__file__).parents[2] / "benchmarks" / "learning")
-
-
-@pytest.fixture(autouse=True)
-def _beside_the_results(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(LEARNING)
-    yield
-    for name in set(sys.modules) - before:
-        if "learning" in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("beside_the_results")
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,14 +27,7 @@ FIRST_SEEDS = {"result14_wide": 0, "result16_wide_start": 5}
 both = pytest.mark.parametrize("result", FIRST_SEEDS)
 
 
-@pytest.fixture(autouse=True)
-def _beside_the_results(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(LEARNING))
-    yield
-    for name in set(sys.modules) - before:
-        if "learning" in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("beside_the_results")
 
 
 @cache

@@ -6,8 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,14 +32,7 @@ PAGES = ("task.settings.documents=24", "task.settings.people=72", "task.settings
 NUM_QUESTIONS, NUM_TRIES, FIRST_SEED = 64, 3, 10
 
 
-@pytest.fixture(autouse=True)
-def _beside_the_results(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(LEARNING))
-    yield
-    for name in set(sys.modules) - before:
-        if "learning" in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("beside_the_results")
 
 
 @cache
